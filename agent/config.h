@@ -41,8 +41,8 @@ struct agent_output {
     const char *prefix_template; /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */
     bool no_files;               /* keep no log files (as torchrun with the null device as its directory) */
     /*
-     * Teed lines that contain one of these texts are also kept in one file per generation. Zero-terminated;
-     * NULL: none.
+     * Teed lines that contain one of these texts are also written to one file per generation. The list ends
+     * with NULL. A NULL list: no such file.
      */
     char *const *stdout_filters, *const *stderr_filters;
     uint64_t file_limit_bytes; /* a log file that has reached this is rotated; 0: never */
@@ -62,11 +62,11 @@ enum agent_numa {
 enum agent_hosting {
     /* the node that can listen there: the endpoint's address is its own, and the port is free */
     AGENT_HOST_AUTO,
-    AGENT_HOST_YES, /* this node, even if the endpoint's address is not among its own addresses */
+    AGENT_HOST_YES, /* this node hosts, even if the endpoint's address is not among its own addresses */
     AGENT_HOST_NO   /* another node */
 };
 
-/* Who says which node coordinates a job of several. */
+/* What decides which node coordinates a job of several nodes. */
 enum agent_arbiter {
     /* no arbiter: the node that listens at the rendezvous endpoint leads, as long as it lives */
     AGENT_ARBITER_NONE,
@@ -156,18 +156,18 @@ struct agent_config {
     int threads;
     int max_restarts;
     int64_t restart_window_ms; /* a restart counts against max_restarts for so long; 0: for the whole run */
-    /* of a program: from TERM to KILL; of a job: how long a save on a signal may take */
+    /* for a program: the time from TERM to KILL; for a job: how long a save on a signal may take */
     int64_t grace_ms;
     int64_t hang_timeout_ms; /* a rank that makes no progress for so long is stopped; 0: never */
-    /* of a program: hang_timeout_ms applies to whatever its ranks show (agent/world/world_life.c) */
+    /* for a program: hang_timeout_ms applies to whatever its ranks show (agent/world/world_life.c) */
     bool watched;
-    /* of a watched program: a module in PYTHONPATH makes Python show its stacks (python_stacks.h) */
+    /* for a watched program: a module in PYTHONPATH makes Python show its stacks (python_stacks.h) */
     bool python_stacks;
     /* set of enum agent_save_signal: on these signals a job saves a checkpoint and ends with 77 */
     unsigned save_on_signal;
-    /* of a job: a node with a slow rank is taken out of the world; the leader's value holds */
+    /* for a job: a node with a slow rank is taken out of the world; the leader's value decides */
     bool straggler_restart;
-    int standby; /* of a job: how many workers are started on this node ahead of the next generation */
+    int standby;             /* for a job: how many workers this node starts ahead of the next generation */
     bool virtual_local_rank; /* LOCAL_RANK is 0 for all, and each worker sees one device */
     enum agent_numa numa;
     /*
@@ -192,19 +192,19 @@ struct agent_config {
     int rendezvous_port;
     enum agent_hosting hosting;
     /*
-     * Who decides which node leads. AGENT_ARBITER_DIRECTORY is used only for a job, or if the user named the
+     * What decides which node leads. AGENT_ARBITER_DIRECTORY is used only for a job, or if the user named the
      * run directory.
      */
     enum agent_arbiter arbiter;
-    /* of AGENT_ARBITER_ETCD: the addresses of etcd's members (agent/arbiter/etcd_endpoints.h) */
+    /* for AGENT_ARBITER_ETCD: the addresses of etcd's members (agent/arbiter/etcd_endpoints.h) */
     const char *etcd;
-    /* of secret_bytes; NULL: traffic between nodes is not protected, which the user must have asked for */
+    /* (secret_bytes) NULL: traffic between nodes is not protected, which the user must have asked for */
     const char *secret;
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT, if the user names them. NULL, 0: loopback (or node 0), and a free port. */
     const char *master_address;
     int master_port;
-    /* of a program: the agent opens no store, because rank 0 opens its own at that address and port */
+    /* for a program: the agent opens no store, because rank 0 opens its own at that address and port */
     bool no_store;
     /*
      * the address at which other nodes reach this one; NULL: the one that its connection to the leader shows
@@ -220,9 +220,9 @@ struct agent_config {
     const char *run_dir;
     /* A job's: where its checkpoints are, an absolute path. NULL: in RUN/checkpoints */
     const char *checkpoint_dir;
-    /* of a program: the user named run_dir, so it is the same on all nodes and for later runs */
+    /* for a program: the user named run_dir, so it is the same on all nodes and for later runs */
     bool run_dir_named;
-    /* of a program: run_dir is a new temporary directory, which is removed if nothing was kept in it */
+    /* for a program: run_dir is a new temporary directory, which is removed if nothing was kept in it */
     bool run_dir_temporary;
     struct agent_output output;
     struct agent_observer observer;
@@ -234,7 +234,7 @@ struct agent_config {
      * none.
      */
     int64_t snapshot_bytes;
-    bool replicas; /* of a job: its snapshots are copied to the memory of another node */
+    bool replicas; /* for a job: its snapshots are copied to the memory of another node */
     /* a directory to which complete snapshots of a program are written, an absolute path; NULL: none */
     const char *snapshot_persist;
     struct place *place;

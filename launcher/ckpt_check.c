@@ -1,4 +1,4 @@
-/* fsdprun ckpt verify and diff: what reads all bytes. */
+/* The commands `fsdprun ckpt verify` and `diff`, which read every byte of a checkpoint. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
@@ -101,7 +101,7 @@ enum fsdp_status ckpt_verify_one(const char *path, int64_t step, bool *sound, FI
         struct damage damage = { .file = MANIFEST_FILE };
 
         snprintf(damage.reason, sizeof damage.reason, "it is of step %" PRIu64, report.step);
-        report.list = calloc(1, sizeof damage); /* nothing is in it yet */
+        report.list = calloc(1, sizeof damage); /* the list has no memory yet, as no damage was found */
         if (report.list == NULL)
             status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for a list of damage");
         else
@@ -132,7 +132,7 @@ static int64_t step_of_path(const char *path)
     return commit_parse_step(slash == NULL ? copy : slash + 1);
 }
 
-/* The checkpoints of a run, the oldest first. */
+/* Verifies all checkpoints of a run, the oldest first. */
 static enum fsdp_status verify_run(const char *path, bool *sound, FILE *out, cJSON *list,
                                    struct fsdp_err *err)
 {
@@ -233,7 +233,10 @@ static cJSON *difference_object(const struct difference *of)
     return object;
 }
 
-/* The numbers of the state that differ. World size and generation are no part of what was trained. */
+/*
+ * Lists the numbers of the training state that differ. World size and generation are not compared: they say
+ * nothing about what was trained.
+ */
 static cJSON *compare_state(const struct manifest *a, const struct manifest *b)
 {
     const struct {

@@ -1,4 +1,4 @@
-/* fsdprun ckpt import: weights of other programs become a checkpoint. */
+/* The command `fsdprun ckpt import`, which makes a checkpoint from the weights of other programs. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/weights.h"
 
-/* What the words of the user say. */
+/* The options of the command line, and the job file that one of them names. */
 struct request {
     struct job job;
     bool has_job;
@@ -54,7 +54,7 @@ static enum fsdp_status resolve(const char *path, struct job *job, struct fsdp_e
     return status;
 }
 
-/* Sequences of one step, as the trainer counts them. */
+/* Returns how many sequences all ranks read in one step, counted as the trainer counts. */
 static uint64_t sequences_of(const struct job *job, uint64_t ranks)
 {
     return job->train.global_batch != 0 ? job->train.global_batch
@@ -83,7 +83,10 @@ static enum fsdp_status read_job(const struct ckpt_words *words, struct request 
     options->job = request->job_json;
     options->seed = job->run.seed;
     options->ranks = (uint32_t)(job->launch.nproc_per_node * job->launch.nnodes);
-    /* A state dict of {"model": ...} has that word before each name, and other programs their own. */
+    /*
+     * Prefixes that are removed from the names of tensors. A state dict that was saved as {"model": ...} has
+     * "model." before each name. Other programs put a word of their own there.
+     */
     options->names.prefixes[1] = "model.";
     options->names.prefixes[2] = job_weights_prefix(job);
     options->names.passed_over = job_weights_passed_over(job, &options->names.n_passed_over);
@@ -143,7 +146,7 @@ int ckpt_import(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     char path[IO_PATH_BYTES];
     enum fsdp_status status = read_request(words, &request, err);
     int ended = status == FSDP_ERR_CONFIG && !request.has_job && ckpt_words_value(words, "job") != NULL
-                    ? FSDP_EXIT_CONFIG /* a job file that cannot be used */
+                    ? FSDP_EXIT_CONFIG /* the job file cannot be used */
                 : status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE
                                             : ckpt_exit_status(status);
 

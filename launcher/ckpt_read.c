@@ -1,4 +1,4 @@
-/* fsdprun ckpt ls and show: what is there, without reading tensors. */
+/* The commands `fsdprun ckpt ls` and `show`. They read manifests and headers, but no tensors. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,17 +21,18 @@ static void add_whole(cJSON *row, const char *key, uint64_t value)
 {
     char digits[24];
 
-    snprintf(digits, sizeof digits, "%" PRIu64, value); /* cJSON's numbers are doubles */
+    /* not a cJSON number: a double cannot hold every uint64_t */
+    snprintf(digits, sizeof digits, "%" PRIu64, value);
     cJSON_AddRawToObject(row, key, digits);
 }
 
-/* For a table: a number that need not be exact. */
+/* Adds a number that is printed in a table, where it need not be exact. */
 static void add_count(cJSON *row, const char *key, uint64_t value)
 {
     cJSON_AddNumberToObject(row, key, (double)value);
 }
 
-/* Seconds since the checkpoint, or the unfinished save, was last written to. */
+/* Adds the time in seconds since the checkpoint or unfinished save at `path` was last written. */
 static void add_age(cJSON *row, const char *path)
 {
     struct stat stat_of;
@@ -55,7 +56,10 @@ static uint64_t bytes_of(const struct manifest *manifest)
     return bytes;
 }
 
-/* Reads a checkpoint; `why` gets the first reason why it does not hold. */
+/*
+ * Reads all bytes of the checkpoint at `path`. If it is damaged, `why` receives the first damage that was
+ * found.
+ */
 static void read_all(const char *path, struct fsdp_err *why)
 {
     struct damage_report report;
@@ -126,7 +130,8 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     if (status != FSDP_OK)
         return ckpt_exit_status(status);
     rows = cJSON_CreateArray();
-    for (size_t i = 0; i < names.n; i++) /* in order of their steps, the newest last, as it is nearest */
+    /* by step; the newest is the last line, next to the shell's prompt */
+    for (size_t i = 0; i < names.n; i++)
         add_checkpoint(rows, directory, names.names[i], ckpt_words_value(words, "verify") != NULL);
     io_names_free(&names);
     if (ckpt_words_value(words, "json") != NULL) {
@@ -160,7 +165,7 @@ static cJSON *dims_of(const uint64_t *dims, size_t n)
     return list;
 }
 
-/* "4096 x 512", or "scalar" */
+/* Writes the shape as text: "4096 x 512", or "scalar". */
 static void shape_words(const struct manifest_tensor *tensor, char *out, size_t size)
 {
     size_t used = 0;
@@ -221,7 +226,8 @@ static void add_raw(cJSON *all, const char *key, const char *raw, size_t length)
 static cJSON *describe(const struct contents *contents, const char *directory)
 {
     const struct manifest *manifest = &contents->manifest;
-    const bool is_ours = !contents->follows_links; /* else weights of other programs, without a manifest */
+    /* false: weights of another program, which have no manifest */
+    const bool is_ours = !contents->follows_links;
     cJSON *all = cJSON_CreateObject(), *files = cJSON_CreateArray(), *tensors = cJSON_CreateArray();
 
     cJSON_AddStringToObject(all, "path", directory);

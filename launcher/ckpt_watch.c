@@ -1,7 +1,7 @@
 /*
- * fsdprun ckpt verify --watch: verifies each checkpoint of a run once, when it has been published. It waits
- * for changes of the directory, and asks for nothing in between. What it does costs the jobs of the machine
- * as little as the kernel allows.
+ * The command `fsdprun ckpt verify --watch`. It verifies each checkpoint of a run once, as soon as the run
+ * has published it. It waits for changes of the directory (inotify) and does not poll. It runs at the lowest
+ * priority of CPU and disk, so that it slows the machine's jobs as little as possible.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -23,7 +23,10 @@
 
 enum { NICENESS = 19, IO_OF_PROCESS = 1, IO_IDLE = 3 << 13 }; /* ioprio_set(2) */
 
-/* A checkpoint that was looked at: a step that is saved again is another directory. */
+/*
+ * A checkpoint that was verified already. If the run saves the same step again, the directory is a new one
+ * with another inode, so it is verified too.
+ */
 struct looked {
     int64_t step;
     uint64_t inode;
@@ -40,8 +43,8 @@ struct watch {
 };
 
 /*
- * The disk serves other processes first, and the CPUs run them first. A kernel that refuses is no reason to
- * end.
+ * Lowers the priority of this process for disk and CPU below every other process. If the kernel refuses, the
+ * process goes on as it is.
  */
 static void step_back(void)
 {
@@ -57,7 +60,7 @@ static bool was_looked_at(const struct watch *watch, const struct looked *one)
     return false;
 }
 
-/* Which directory is at `path`? False: none. */
+/* Finds the inode of the directory at `path`. Returns false if there is none. */
 static bool identify(const char *path, struct looked *one)
 {
     struct io_stat stat;
@@ -69,8 +72,9 @@ static bool identify(const char *path, struct looked *one)
 }
 
 /*
- * Verifies a checkpoint and says what was found. Meanwhile retention may have removed it, or a save replaced
- * it. Then what was found is of two checkpoints or of half of one, and is not reported.
+ * Verifies the checkpoint of `step` and prints the result. While it reads, the run may remove the checkpoint
+ * or replace it by another save. The result would then describe a mixture of two checkpoints, or half of one.
+ * So it is not printed.
  */
 static enum fsdp_status look_at(struct watch *watch, int64_t step, struct fsdp_err *err)
 {
@@ -100,7 +104,7 @@ static enum fsdp_status look_at(struct watch *watch, int64_t step, struct fsdp_e
     }
     fclose(said);
     if (!identify(path, &after) || after.inode != one.inode) {
-        status = FSDP_OK; /* the change has woken us, or will */
+        status = FSDP_OK; /* not printed; the change of the directory wakes the loop for another look */
     } else if (status == FSDP_OK) {
         fputs(words, watch->out);
         watch->found_damage = watch->found_damage || !sound;
@@ -116,8 +120,8 @@ static enum fsdp_status look_at(struct watch *watch, int64_t step, struct fsdp_e
 }
 
 /*
- * Finds the directory of checkpoints and watches it. A run that has not saved yet has none: then its own
- * directory is watched, where it will appear.
+ * Finds the directory of checkpoints and watches it. A run that has not saved yet has no such directory. Then
+ * this function watches the directory of the run, in which it will appear.
  */
 static enum fsdp_status find_and_watch(struct watch *watch, struct fsdp_err *err)
 {
@@ -132,7 +136,9 @@ static enum fsdp_status find_and_watch(struct watch *watch, struct fsdp_err *err
     return FSDP_OK;
 }
 
-/* Looks at what is new, the newest first: it is what the run would resume from. */
+/*
+ * Verifies the checkpoints that were not verified yet, the newest first: a restarted run would load that one.
+ */
 static enum fsdp_status look_at_new(struct watch *watch, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -166,7 +172,7 @@ int ckpt_watch(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         if (status == FSDP_OK && ended == 0 && !follow_wait(watch.follow, -1))
             status = fsdp_fail(err, FSDP_ERR_IO, "inotify: %s", strerror(errno));
     }
-    if (began && status == FSDP_ERR_NOT_FOUND) { /* the run was removed: nothing more will come */
+    if (began && status == FSDP_ERR_NOT_FOUND) { /* the run was removed: no further checkpoint can come */
         fsdp_err_clear(err);
         status = FSDP_OK;
     }

@@ -79,7 +79,10 @@ const struct subcommand *ckpt_command(const char *name)
     return NULL;
 }
 
-/* The number of words in capitals that the usage has outside of brackets and not after an option. */
+/*
+ * Returns how many paths the command takes: the words in capitals of its usage that are neither in brackets
+ * nor the value of an option.
+ */
 static int paths_of(const struct subcommand *command)
 {
     int n = 0;
@@ -89,7 +92,7 @@ static int paths_of(const struct subcommand *command)
 
         if (*at == '[')
             at += strcspn(at, "]") + 1;
-        else if (*at == '-') /* an option that must be given, and its value */
+        else if (*at == '-') /* an option that the user must give, and its value */
             at += length + 1 + strcspn(at + length + 1, " ");
         else {
             n++;
@@ -100,7 +103,7 @@ static int paths_of(const struct subcommand *command)
     return n;
 }
 
-/* The place of the option that a word names; -1: the command has none of that name. */
+/* Returns the index of the option called `name`, or -1 if the command has none. */
 static int find(const struct subcommand *command, const char *name, size_t length)
 {
     for (int i = 0; command->options[i].name != NULL; i++)
@@ -110,7 +113,7 @@ static int find(const struct subcommand *command, const char *name, size_t lengt
     return -1;
 }
 
-/* Reads the option words[*i], and its value, which may be the next word. */
+/* Reads the option in words[*i] and its value. If the value is the next word, *i moves to it. */
 static enum fsdp_status read_option(struct ckpt_words *out, char *const *words, int n, int *i,
                                     struct fsdp_err *err)
 {

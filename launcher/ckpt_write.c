@@ -1,4 +1,7 @@
-/* fsdprun ckpt export and prune: what writes, or removes. */
+/*
+ * The commands `fsdprun ckpt export`, which writes weights for other programs, and `prune`, which removes old
+ * checkpoints.
+ */
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,9 +27,12 @@
 
 /* export */
 
-static const uint64_t usual_bytes = UINT64_C(5) << 30; /* of a file, at most */
+/* size limit of an exported file without --max-size: 5 GiB */
+static const uint64_t usual_bytes = UINT64_C(5) << 30;
 
-/* Refuses a damaged checkpoint. Weights of other programs have no checksums. */
+/*
+ * Fails if the checkpoint is damaged. Weights of other programs have no checksums, so they are not checked.
+ */
 static enum fsdp_status check_sound(const struct contents *contents, const char *directory,
                                     struct fsdp_err *err)
 {
@@ -42,7 +48,10 @@ static enum fsdp_status check_sound(const struct contents *contents, const char 
     return status;
 }
 
-/* The job that saved the checkpoint says how other programs call its model. */
+/*
+ * Reads from the checkpoint the job that saved it. The kind of its model decides the prefix of names and the
+ * config.json by which other programs know that model.
+ */
 static enum fsdp_status read_job(const struct contents *contents, struct export_options *options,
                                  struct json_text *config, struct fsdp_err *err)
 {
@@ -91,7 +100,7 @@ int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     json_text_free(&config);
     contents_free(&contents);
     if (status == FSDP_ERR_CONFIG)
-        return FSDP_EXIT_USAGE; /* OUT is there already */
+        return FSDP_EXIT_USAGE; /* the output OUT exists already */
     return status == FSDP_OK ? json_written(out) : ckpt_exit_status(status);
 }
 
@@ -208,7 +217,7 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there are no checkpoints in %s", directory);
     if (status == FSDP_OK)
         status = ckpt_lock_run(&lock, directory, err);
-    free(before); /* no process adds a checkpoint from now on */
+    free(before); /* list again under the lock: from now on no other process adds a checkpoint */
     before = NULL;
     if (status == FSDP_OK)
         status = verify_list_steps(&io_anywhere, directory, &before, &n_before, err);

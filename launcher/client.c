@@ -35,11 +35,11 @@ enum { TRIES = 5, SEND_MS = 10000, ANSWER_MS = 2000, LAST_WORDS_MS = 1000 };
 
 struct client {
     const char *socket_path;
-    bool is_own;  /* the user names no agent: --detach found it, or started it */
-    bool is_gone; /* it hung up before it had answered anything */
+    bool is_own;  /* the user gave no --agent: --detach found the agent or started it */
+    bool is_gone; /* the agent closed the connection before it answered */
     int fd;       /* the connection */
     int signals;  /* a signalfd */
-    int words;    /* read end of a detached job's stderr, until the job has started; else -1 */
+    int words; /* read end of the pipe that is a detached job's stderr until the job has started; -1: none */
     bool accepted, detach;
     bool queued; /* the job waits for GPUs */
     struct frame_parser parser;
@@ -58,8 +58,8 @@ __attribute__((format(printf, 2, 3))) static int fail(int status, const char *fo
 }
 
 /*
- * Connect. The environment will be handed over, so the agent must be of our uid, or root. Returns 0, or the
- * exit status.
+ * Connects to the agent. The agent will receive this process's environment, so it must run as our user or as
+ * root. Returns 0, or the exit status.
  */
 static int connect_to_agent(struct client *client)
 {
@@ -81,8 +81,8 @@ static int connect_to_agent(struct client *client)
 }
 
 /*
- * Send all bytes within SEND_MS, with the three descriptors `stdio` (or NULL) on the first byte. Returns
- * false, with errno set, if the agent does not take them.
+ * Sends all bytes within SEND_MS. If `stdio` is not NULL, its three descriptors go with the first byte.
+ * Returns false, with errno set, if the agent does not read them in that time or the connection fails.
  */
 static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const int *stdio)
 {
@@ -119,11 +119,11 @@ static bool send_frame(int fd, enum control_type type, const unsigned char *payl
 }
 
 /*
- * Choose the standard streams of the job.
- *   - One that is closed here is /dev/null there.
- *   - A detached job has no terminal. Its stderr is a pipe, which this process reads only until the job has
- *     started.
- *   opened  descriptors to close once the job is sent; -1: none
+ * Chooses the three standard streams that the job gets.
+ *   - A stream that is closed in this process is /dev/null in the job.
+ *   - A detached job has no terminal: its stdin and stdout are /dev/null. Its stderr is a pipe, which this
+ *     process reads only until the job has started.
+ *   opened  receives descriptors that the caller closes once the job is sent; -1: none
  */
 static bool choose_stdio(struct client *client, int stdio[3], int opened[2])
 {
@@ -144,8 +144,8 @@ static bool choose_stdio(struct client *client, int stdio[3], int opened[2])
 }
 
 /*
- * Copy words of a detached job from its pipe to stderr. Returns false when there are no more, or none came
- * within `patience_ms`.
+ * Copies what a detached job has written to its stderr pipe to this process's stderr. Returns false at the
+ * end of the pipe, or if nothing came within `patience_ms`.
  */
 static bool pass_words_on(struct client *client, int patience_ms)
 {
@@ -179,7 +179,7 @@ static void describe_here(struct control_head *head, const struct os_baseline *b
         memset(&head->cpus, 0xff, sizeof head->cpus);
 }
 
-/* 0, or the exit status. */
+/* Sends the request to run the job. Returns 0, or the exit status. */
 static int send_job(struct client *client, char *const *argv, bool is_job, const struct os_baseline *baseline)
 {
     struct control_job job = { .head = { .detach = client->detach, .saves = is_job },
@@ -202,18 +202,22 @@ static int send_job(struct client *client, char *const *argv, bool is_job, const
         status = fail(FSDP_EXIT_IO, "the job's standard streams: %s", strerror(errno));
     else if (!send_frame(client->fd, CONTROL_RUN, payload, n_bytes, stdio) && errno == ETIMEDOUT)
         status = fail(FSDP_EXIT_LINK, "the agent at %s does not take the job", client->socket_path);
-    /* An agent that hung up instead may have sent a reason, which is read next. */
+    /*
+     * On any other error the agent has closed the connection. It may have sent the reason, which is read
+     * next.
+     */
     for (int i = 0; i < 2; i++)
         if (opened[i] >= 0)
             close(opened[i]);
-    explicit_bzero(payload, n_bytes); /* the environment may have secrets */
+    explicit_bzero(payload, n_bytes); /* the environment in it may contain secrets */
     free(payload);
     return status;
 }
 
 /*
- * Block and read the signals that the job takes, and those of job control. Every other signal means here what
- * it means to any program. A signal that was ignored when this process started stays ignored.
+ * Blocks the signals in `taken` and those of job control, and returns a descriptor from which they are read.
+ * Every other signal keeps its usual effect on this process. A signal that this process was started with as
+ * ignored stays ignored.
  */
 static int open_signals(uint64_t taken, const struct os_baseline *baseline)
 {
@@ -226,8 +230,9 @@ static int open_signals(uint64_t taken, const struct os_baseline *baseline)
 }
 
 /*
- * Send each signal to the job. A terminal that is closed (HUP) ends the wait for a detached job, which stays
- * in the queue. Returns -1 to go on, else the exit status.
+ * Sends each signal that has arrived to the job. Exception: SIGHUP (the terminal was closed) while a detached
+ * job waits in the queue ends only this process, and the job stays queued. Returns -1 to go on, else the exit
+ * status.
  */
 static int pass_signals_on(struct client *client)
 {
@@ -245,19 +250,22 @@ static int pass_signals_on(struct client *client)
             return 128 + SIGHUP;
         send_frame(client->fd, CONTROL_SIGNAL, payload, control_encode_number(payload, info.ssi_signo), NULL);
         if (info.ssi_signo == SIGTSTP)
-            raise(SIGSTOP); /* fg sends SIGCONT, which wakes us and waits in the descriptor to be passed on */
+            /* the shell's fg sends SIGCONT: it wakes this process, which then reads it from the descriptor */
+            raise(SIGSTOP);
     }
     return -1;
 }
 
-/* A detached job runs: its id alone on stdout, for a script. Returns 0, or the exit status. */
+/*
+ * Prints the id of a detached job that now runs, alone on stdout, for scripts. Returns 0, or the exit status.
+ */
 static int say_id(uint32_t job)
 {
     printf("%u\n", job);
     return fflush(stdout) == 0 ? 0 : fail(FSDP_EXIT_IO, "write the job's id: %s", strerror(errno));
 }
 
-/* Take one message of the agent. Returns -1 to go on, else the exit status. */
+/* Handles one message from the agent. Returns -1 to go on, else the exit status. */
 static int take_frame(struct client *client, const struct frame *frame)
 {
     char words[CONTROL_WORDS_BYTES + 1];
@@ -274,7 +282,7 @@ static int take_frame(struct client *client, const struct frame *frame)
         return -1;
     }
     if (frame->type == CONTROL_QUEUED && number != UINT32_MAX) {
-        client->queued = true; /* the job itself says for what it waits */
+        client->queued = true; /* the job itself prints what it waits for */
         return -1;
     }
     if (frame->type == CONTROL_STARTED && number != UINT32_MAX) {
@@ -319,8 +327,9 @@ static int take_bytes(struct client *client)
 }
 
 /*
- * Waits a moment for the agent's answer to the request, unless it has come. A job may run, and its user may
- * send it a signal, before the answer is here. Returns -1 to go on, else the exit status.
+ * Waits at most ANSWER_MS at a time until the agent has accepted or refused the job. It is called before a
+ * signal is passed on: the job may run, and its user may signal it, before the agent's answer has arrived
+ * here. Returns -1 to go on, else the exit status.
  */
 static int await_answer(struct client *client)
 {
@@ -332,7 +341,7 @@ static int await_answer(struct client *client)
     return status;
 }
 
-/* Until the job has ended; a detached one, until it has started. Returns the exit status. */
+/* Waits until the job has ended, or until a detached job has started. Returns the exit status. */
 static int wait_for_end(struct client *client)
 {
     for (;;) {
@@ -356,7 +365,10 @@ static int wait_for_end(struct client *client)
     }
 }
 
-/* Hand the job over, and stay until its end. Signals are taken already. Returns the exit status. */
+/*
+ * Sends the job to the agent and waits for its end. The caller has opened client->signals. Returns the exit
+ * status.
+ */
 static int hand_over(struct client *client, char *const *argv, bool is_job,
                      const struct os_baseline *baseline)
 {
@@ -368,7 +380,8 @@ static int hand_over(struct client *client, char *const *argv, bool is_job,
     status = connect_to_agent(client);
     if (status == 0)
         status = send_job(client, argv, is_job, baseline);
-    if (status == 0 && !client->is_own) /* else it may have to be sent again */
+    /* an agent of --detach may be gone: the job is then sent again, and needs the secret */
+    if (status == 0 && !client->is_own)
         secret_forget_variable();
     if (status == 0)
         status = wait_for_end(client);
@@ -380,7 +393,10 @@ static int hand_over(struct client *client, char *const *argv, bool is_job,
     return status;
 }
 
-/* Takes the signals only once there is an agent: until then they end this process. */
+/*
+ * Finds the agent and sends it the job. Signals are blocked only after the agent is found. Until then a
+ * signal ends this process.
+ */
 static int find_and_hand_over(struct client *client, const struct agent_config *config, char *const *argv,
                               bool is_job, const char *own_path)
 {

@@ -29,7 +29,10 @@ int ckpt_exit_status(enum fsdp_status status)
     return status == FSDP_ERR_UNSUPPORTED ? FSDP_EXIT_INPUT : exit_status_of(status);
 }
 
-/* Sets *is_directory. What is not there, or is of another kind, is none; the host of a store must answer. */
+/*
+ * Sets *is_directory to whether `path` is a directory. A path that does not exist is not one, and no error.
+ * It fails only if the host of an object store does not answer.
+ */
 static enum fsdp_status look_at(const char *path, bool *is_directory, struct fsdp_err *err)
 {
     struct io_stat stat = { 0 };
@@ -71,7 +74,7 @@ enum fsdp_status ckpt_find_directory(const char *path, char out[IO_PATH_BYTES], 
         return FSDP_OK;
     if (ckpt_has_manifest(path))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is one checkpoint, not the directory of a run", path);
-    snprintf(out, IO_PATH_BYTES, "%s", path); /* as long as io_join() allows */
+    snprintf(out, IO_PATH_BYTES, "%s", path); /* the path fits: io_join() accepted a longer one above */
     return FSDP_OK;
 }
 
@@ -115,7 +118,7 @@ int cmd_ckpt_help(const char *name, FILE *out)
     return json_written(out);
 }
 
-/* The command that a misspelled name means, or NULL. */
+/* Returns the name of the command that is spelled most like `name`, or NULL if none is close. */
 static const char *meant(const char *name)
 {
     const char *found = NULL;
@@ -132,7 +135,7 @@ static int run(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     size_t i = 0;
 
     while (strcmp(runs[i].name, words->command->name) != 0)
-        i++; /* each command of the table is in the list */
+        i++; /* the loop ends: `runs` has each command of the table */
     return runs[i].run(words, out, err);
 }
 

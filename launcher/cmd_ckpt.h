@@ -1,6 +1,4 @@
-/*
- * fsdprun ckpt: what is done with checkpoints when no job runs.
- */
+/* The command `fsdprun ckpt`: what a user does with checkpoints while no job runs. */
 #ifndef LAUNCHER_CMD_CKPT_H
 #define LAUNCHER_CMD_CKPT_H
 
@@ -8,10 +6,13 @@
 
 #include "launcher/ckpt_words.h"
 
-/** The words after `ckpt`: the name of a command, and its words. Returns the exit status. */
+/**
+ * Runs `fsdprun ckpt` with words[0] to words[n - 1]: the name of a command, and its arguments. Returns the
+ * exit status.
+ */
 int cmd_ckpt(char *const *words, int n, FILE *out, FILE *err_out);
 
-/** Print the page of `fsdprun ckpt`, or of one of its commands (`name`, else NULL). */
+/** Prints the help page of the command `name`, or that of `fsdprun ckpt` if `name` is NULL. */
 int cmd_ckpt_help(const char *name, FILE *out);
 
 #endif

@@ -20,7 +20,8 @@ int cmd_help(const char *program, FILE *out)
     options_print_brief(out, program);
     if (has_subcommands) {
         fputc('\n', out);
-        for (size_t i = 0; i < what_subcommands_size; i++) /* a screen has no line for those two */
+        /* help and version are left out, so that the page fits a screen */
+        for (size_t i = 0; i < what_subcommands_size; i++)
             if (what_subcommands[i].usage == NULL && strcmp(what_subcommands[i].name, "help") != 0 &&
                 strcmp(what_subcommands[i].name, "version") != 0)
                 fprintf(out, "  fsdprun %-20s %s\n", what_subcommands[i].name, what_subcommands[i].brief);
@@ -55,7 +56,7 @@ int cmd_completion(const char *shell, const char *program, FILE *out)
     return json_written(out);
 }
 
-/* The entry of a command in the manual page. */
+/* Prints the entry of one command in the manual page. */
 static void print_man_command(FILE *out, const struct subcommand *command)
 {
     fprintf(out, ".TP\n\\fBfsdprun %s\\fR ", command->name);
@@ -77,7 +78,7 @@ static void print_man_command(FILE *out, const struct subcommand *command)
         text_roff(out, command->more);
 }
 
-/* The options of fsdprun, the commands over jobs with theirs, and those over checkpoints. */
+/* Prints the part of fsdprun(1) with fsdprun's options, and the commands over jobs and over checkpoints. */
 static void print_man(FILE *out)
 {
     options_print_man(out);

@@ -26,7 +26,7 @@
 
 enum { REPORT_BYTES = 64 << 20 };
 
-/* In a run a node waits ten minutes for the others. */
+/* Nodes wait one minute for each other here. In a run they wait ten minutes. */
 static const char join_timeout[] = "join_timeout=60";
 
 static const char help[] =
@@ -44,13 +44,16 @@ static const char help[] =
     "of all nodes; the others print nothing on stdout.\n\n"
     "Status: 0 if no check failed, 1 if one did.\n";
 
-/* In place of a program, which the doctor does not have. */
+/* Stands in the command line where a run has its program: the doctor runs none. */
 static char no_program[] = "doctor";
 
-/* The options of doctor itself, as "did you mean" offers them. */
+/* The options that only doctor has, to be offered for a misspelled option. */
 static const char *const own_names[] = { "json", NULL };
 
-/* `rest` is the command line without "doctor" and its own options: that of a job, or of no program. */
+/*
+ * The command line of doctor. `rest` is that line without "doctor" and its own options: the command line of a
+ * job, or, without a job file, of `no_program`.
+ */
 struct own {
     bool json, help, has_job;
     char **rest;
@@ -96,16 +99,16 @@ static int run_command(const char *const argv[], int64_t timeout_ms, char *out, 
     return failed == FSDP_OK ? status : failed == FSDP_ERR_NOT_FOUND ? DOCTOR_RUN_NOT_FOUND : DOCTOR_RUN_LATE;
 }
 
-/* What is examined, and where. */
+/* What doctor examines, and the command line and surroundings it was called with. */
 struct visit {
     const struct own *own;
     struct options *options;
     struct surroundings *around;
     struct doctor_host host;
     char endpoint[LAUNCH_HOST_BYTES], run_dir[RUNDIR_PATH_BYTES];
-    bool named_run_dir; /* the user has named it */
-    bool meets;         /* the options say where several nodes meet */
-    int n_idle;         /* nodes of a Slurm job, of which only this one is looked at; 0: it is no such job */
+    bool named_run_dir; /* the user named the run directory */
+    bool meets;         /* the options name the place where several nodes meet */
+    int n_idle;         /* nodes of this Slurm job, if doctor runs on one of them without srun; else 0 */
 };
 
 static const char *env(const struct surroundings *around, const char *name)
@@ -113,13 +116,16 @@ static const char *env(const struct surroundings *around, const char *name)
     return around->get_env(around->arg, name);
 }
 
-/* A later node of a Slurm step: srun puts what all nodes print into one output. */
+/* Is this a node of a Slurm step other than the first? srun merges what all nodes print into one output. */
 static bool follows(const struct visit *visit)
 {
     return visit->meets && visit->around->slurm != NULL && visit->around->slurm->node > 0;
 }
 
-/* The report of all nodes is one document, which the node of rank 0 prints. */
+/*
+ * Prints the report. A report of several nodes is one document, and only the node of rank 0 prints it to
+ * stdout.
+ */
 static int print(const struct visit *visit, const struct doctor_report *report)
 {
     const bool json = visit->own->json;
@@ -143,7 +149,10 @@ static int print(const struct visit *visit, const struct doctor_report *report)
     return doctor_report_worst(report) == DOCTOR_FAIL ? 1 : 0;
 }
 
-/* `job` is NULL if there is no job file. Returns 0, or the exit status with its line printed. */
+/*
+ * Fills in what is to be examined. `job` is NULL if the user gave no job file. Returns 0, or the exit status
+ * after a line on stderr.
+ */
 static int prepare(struct visit *visit, const struct job *job)
 {
     const struct options *options = visit->options;
@@ -187,7 +196,7 @@ static int prepare(struct visit *visit, const struct job *job)
     return status == FSDP_OK ? 0 : complain(exit_status_of_request(status), err.message);
 }
 
-/* Write the report into the file, from its beginning. Returns false with errno. */
+/* Writes the report into the file, and replaces what was there. Returns false with errno set. */
 static bool write_report(int fd, const struct doctor_report *report)
 {
     char *text = doctor_report_json(report);
@@ -198,7 +207,7 @@ static bool write_report(int fd, const struct doctor_report *report)
     return written;
 }
 
-/* Replace the report by the one in the file. */
+/* Replaces `report` by the report in the file. */
 static enum fsdp_status read_report(int fd, struct doctor_report *report, struct fsdp_err *err)
 {
     size_t length;
@@ -236,8 +245,9 @@ int cmd_doctor_node(const char *file, const char *run_dir)
 }
 
 /*
- * Runs fsdprun on all nodes, one rank on each, as a program. Of the options those count that say how nodes
- * meet. Returns its exit status.
+ * Runs fsdprun on all nodes, with one rank on each. The program of these ranks is fsdprun too, in the mode of
+ * cmd_doctor_node(). Of the user's options it passes only those on that say how nodes meet. Returns the exit
+ * status.
  */
 static int run_on_nodes(const struct visit *visit, const char *file)
 {
@@ -264,7 +274,9 @@ static int run_on_nodes(const struct visit *visit, const char *file)
     return cmd_run_program(&options, WHAT_DIRECT, visit->around);
 }
 
-/* Adds to the report of this node what all nodes have found. */
+/*
+ * Runs the examination of all nodes, and replaces the report of this node by the one with all their results.
+ */
 static int examine_nodes(struct visit *visit, struct doctor_report *report)
 {
     const char *temporary = env(visit->around, "TMPDIR");
@@ -289,7 +301,10 @@ static int examine_nodes(struct visit *visit, struct doctor_report *report)
     return status;
 }
 
-/* They did not meet: then it matters too whether the port is free. */
+/*
+ * Adds to the report that the nodes did not meet, or lost one. It examines this node again, now with the
+ * port: whether that is free may be the reason.
+ */
 static bool add_failure(struct visit *visit, struct doctor_report *report, int status, int port)
 {
     char words[DOCTOR_VALUE_BYTES];
@@ -315,7 +330,7 @@ static bool add_alone(const struct visit *visit, struct doctor_report *report)
                           : "give --rdzv-endpoint and --secret-file, and run it on each node: they meet");
 }
 
-/* By a signal to this process. */
+/* Did the nodes' run end because this process got a signal? */
 static bool was_stopped(int status)
 {
     return status == 128 + SIGHUP || status == 128 + SIGINT || status == 128 + SIGQUIT ||
@@ -333,14 +348,18 @@ static int examine(struct visit *visit, const struct job *job)
     if (status != 0)
         return status;
     if (meets)
-        visit->host.port = 0; /* the meeting shows it, and another node of this host may have it by now */
+        /*
+         * not examined: the meeting shows if the port is free, and another node of this host may use it by
+         * now
+         */
+        visit->host.port = 0;
     kept = doctor_examine(&report, &visit->host);
     if (kept && meets)
         ended = examine_nodes(visit, &report);
     else if (kept && visit->host.n_nodes > 1)
         kept = add_alone(visit, &report);
     if (ended == FSDP_EXIT_USAGE || ended == FSDP_EXIT_CONFIG ||
-        was_stopped(ended)) { /* the line is printed */
+        was_stopped(ended)) { /* a line on stderr has said why */
         doctor_report_fini(&report);
         return ended;
     }
@@ -358,7 +377,7 @@ static int examine_job(struct visit *visit)
     const enum fsdp_status resolved = job_input_resolve(&input, visit->options, stderr, &err);
     int status;
 
-    if (resolved != FSDP_OK) /* its problems are on stderr already */
+    if (resolved != FSDP_OK) /* job_input_resolve() has printed its problems to stderr */
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(exit_status_of(resolved), err.message);
     status = examine(visit, &input.job);
@@ -366,7 +385,10 @@ static int examine_job(struct visit *visit)
     return status;
 }
 
-/* Under Slurm nodes and endpoint follow from the step, as for a run. One task a node is enough. */
+/*
+ * Examines this node, or all of them. Under Slurm the nodes and the endpoint come from the step, as for a
+ * run. Only the first task on each node does it; any other task returns 0 at once.
+ */
 static int visit_here(const struct own *own, struct options *options, struct surroundings *around)
 {
     struct visit *visit = calloc(1, sizeof *visit);

@@ -1,5 +1,5 @@
 /*
- * `fsdprun events` and `fsdprun logs`: they read the files of the run directory, and ask the run nothing.
+ * `fsdprun events` and `fsdprun logs`. They read the files in the run directory, and send nothing to the run.
  */
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -18,7 +18,10 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
 
-/* The clocks of nodes differ: an index of a run of so long ago is still this run's. */
+/*
+ * SLACK_S: the clocks of nodes differ. So an index entry that is at most this much older than the run still
+ * belongs to it.
+ */
 enum { SLACK_S = 5, INDEX_BYTES = 64 << 20 };
 
 static int refuse_without_directory(const struct registry_job *job, struct fsdp_err *err)
@@ -43,7 +46,8 @@ int cmd_events(const struct registry_job *job, const struct job_words *words, in
     if (status == FSDP_OK)
         status = follow_add(follow, path, "", out, err);
     if (status == FSDP_OK && access(path, F_OK) < 0)
-        follow_watch(follow, job->run_dir); /* it is not there yet */
+        /* the file does not exist yet: watch the directory in which it will appear */
+        follow_watch(follow, job->run_dir);
     while (status == FSDP_OK && goes_on) {
         follow_watch(follow, path);
         status = follow_print(follow, false, err);
@@ -63,10 +67,10 @@ struct reader {
     struct follow *follow;
     int rank; /* -1: all */
     FILE *out, *err_out;
-    bool any; /* there was an index */
+    bool any; /* an index with a log file of this run was found */
 };
 
-/* Add one file of a rank, and watch its folder. */
+/* Adds one log file of a rank to the files that are printed, and watches its folder. */
 static enum fsdp_status add_log(struct reader *reader, const char *folder, int rank, const char *name,
                                 FILE *out, struct fsdp_err *err)
 {
@@ -82,7 +86,7 @@ static enum fsdp_status add_log(struct reader *reader, const char *folder, int r
     return status;
 }
 
-/* Take one line of an index (agent/output/log_index.h). */
+/* Adds the log files that one line of an index names (agent/output/log_index.h). */
 static enum fsdp_status take_rank(struct reader *reader, const char *folder, const cJSON *entry,
                                   struct fsdp_err *err)
 {
@@ -94,7 +98,7 @@ static enum fsdp_status take_rank(struct reader *reader, const char *folder, con
 
     if (!cJSON_IsNumber(rank) || !cJSON_IsNumber(time) ||
         time->valuedouble < reader->job->started_s - SLACK_S)
-        return FSDP_OK; /* of an earlier run in the same directory */
+        return FSDP_OK; /* the line is of an earlier run in the same directory */
     reader->any |= name_out != NULL || name_err != NULL;
     if (reader->rank >= 0 && reader->rank != rank->valueint)
         return FSDP_OK;
@@ -121,7 +125,8 @@ static enum fsdp_status take_index(struct reader *reader, const char *folder, co
     close(fd);
     for (line = text; status == FSDP_OK && line != NULL && *line != '\0';) {
         const size_t n = strcspn(line, "\n");
-        cJSON *entry = line[n] == '\n' ? json_parse_object(line, n) : NULL; /* else it is being written */
+        /* NULL if the line has no end: it is still being written */
+        cJSON *entry = line[n] == '\n' ? json_parse_object(line, n) : NULL;
 
         status = take_rank(reader, folder, entry, err);
         cJSON_Delete(entry);
@@ -142,7 +147,7 @@ static int is_generation(const struct dirent *file)
            strncmp(file->d_name, "attempt_", 8) == 0;
 }
 
-/* g2 before g10 */
+/* Sorts by the number in the name: g2 before g10. */
 static int compare_numbers(const struct dirent **a, const struct dirent **b)
 {
     const char *one = (*a)->d_name, *other = (*b)->d_name;
@@ -150,7 +155,10 @@ static int compare_numbers(const struct dirent **a, const struct dirent **b)
     return atoi(one + strcspn(one, "0123456789")) - atoi(other + strcspn(other, "0123456789"));
 }
 
-/* Call `take` with each file of a folder that is wanted, in order. A folder that is not there has none. */
+/*
+ * Calls `take` with each file in `folder` for which `wanted` returns true, in order of the numbers in the
+ * names. If the folder does not exist, it calls nothing.
+ */
 static enum fsdp_status for_each(struct reader *reader, const char *folder,
                                  int (*wanted)(const struct dirent *file),
                                  enum fsdp_status (*take)(struct reader *reader, const char *folder,
@@ -161,7 +169,7 @@ static enum fsdp_status for_each(struct reader *reader, const char *folder,
     struct dirent **files = NULL;
     int n;
 
-    follow_watch(reader->follow, folder); /* before it is read, so that no change is missed */
+    follow_watch(reader->follow, folder); /* watch before reading the folder, so that no change is missed */
     n = scandir(folder, &files, wanted, compare_numbers);
     for (int i = 0; i < n; i++) {
         if (status == FSDP_OK)
@@ -182,7 +190,7 @@ static enum fsdp_status take_generation(struct reader *reader, const char *folde
                : FSDP_OK;
 }
 
-/* Find the files of all generations: a job's are below logs, a program's in the run directory itself. */
+/* Finds the log files of all generations. A job has them in logs/, a program in the run directory itself. */
 static enum fsdp_status find_files(struct reader *reader, struct fsdp_err *err)
 {
     char logs[PATH_MAX];

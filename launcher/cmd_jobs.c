@@ -14,7 +14,8 @@
 
 enum {
     HELP_INDENT = 22,
-    LOST_NAMED = 8, /* killed runs that ps names, the newest; more would push the table off the screen */
+    /* how many killed runs `ps` names, the newest; more would push the table off the screen */
+    LOST_NAMED = 8,
 };
 
 int cmd_jobs_help(const struct subcommand *command, FILE *out)
@@ -40,7 +41,7 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out)
     if (strstr(command->usage, "JOB") != NULL)
         text_fill(out, "JOB is the id of a job, its name, or a prefix of either that no other job has.\n");
     if (strstr(command->usage, "RUN") != NULL &&
-        strchr(command->name, ' ') == NULL) /* those of ckpt take paths */
+        strchr(command->name, ' ') == NULL) /* not for commands of ckpt, whose RUN is always a path */
         text_fill(out, "RUN is a run directory; or the id, the name or a prefix of a job that runs.\n");
     if (command->more != NULL)
         text_fill(out, command->more);
@@ -58,7 +59,7 @@ static int list_words(const struct registry_list *list, const struct job_words *
     return json_written(out);
 }
 
-/* For each run that was killed, as with its agent, where it left its files. */
+/* Prints one line for each run that was killed together with its agent, with its run directory. */
 static void name_lost(const struct registry_list *list, FILE *err_out)
 {
     const size_t older = list->n_lost > LOST_NAMED ? list->n_lost - LOST_NAMED : 0;
@@ -108,7 +109,7 @@ static int list_jobs(const struct registry_list *list, const struct job_words *w
     return status;
 }
 
-/* What top shows, once: of one job, or of all. */
+/* Prints the table of `top` once. `job` is the only job in it; NULL: all jobs are. */
 static int show_ranks(const struct registry_list *list, const struct registry_job *job,
                       const struct job_words *words, FILE *out, struct fsdp_err *err)
 {
@@ -178,7 +179,7 @@ static const char *words_of(const cJSON *object, const char *key, const char *ot
     return cJSON_IsString(member) && member->valuestring[0] != '\0' ? member->valuestring : otherwise;
 }
 
-/* The exit status of an order, by the last thing that the job said. */
+/* Returns the exit status of `stop` or `restart`. `result` is the last answer of the job. */
 static int judge(const cJSON *result, enum desk_word word, const struct registry_job *job,
                  struct fsdp_err *err)
 {
@@ -231,13 +232,13 @@ static int read_files(const struct subcommand *command, const struct registry_li
     return status;
 }
 
-/* Is it shown again and again? */
+/* Does the command draw its table again whenever something changes? */
 static bool is_watched(const struct subcommand *command, const struct job_words *words)
 {
     return words->watch || (strcmp(command->name, "top") == 0 && !words->json && isatty(STDOUT_FILENO));
 }
 
-/* The commands that name one job. */
+/* Runs a command on the one job that the user named. */
 static int run_on(const struct subcommand *command, const struct registry_list *list,
                   const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
                   struct fsdp_err *err)

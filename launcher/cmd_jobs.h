@@ -1,6 +1,6 @@
 /*
- * The commands over jobs: ps, status, top, inspect, logs, events, stop, restart. What each may be told, and
- * its help page, stands in the table of subcommands (launcher/what.h).
+ * The commands over jobs: ps, status, top, inspect, logs, events, stop, restart. The table of subcommands
+ * (launcher/what.h) has their options and help pages.
  */
 #ifndef LAUNCHER_CMD_JOBS_H
 #define LAUNCHER_CMD_JOBS_H
@@ -11,35 +11,43 @@
 #include "launcher/jobs.h"
 
 /**
- * Run a command with the words after its name. Returns the exit status:
- *   0        it is done
+ * Runs `command` with words[0] to words[n - 1], which follow its name. Returns the exit status:
+ *   0        success
  *   2        bad usage, or several jobs have that name or prefix
  *   66       there is no such job, or it keeps no such file
- *   74, 78   the registry cannot be read; is refused
+ *   74       the registry of jobs cannot be read
+ *   78       the registry of jobs was refused, because others could write to it
  *   75       the job does not answer, or cannot do that now
- *   other    of stop: the job's, see its help page
+ *   other    for stop and restart: the exit status of the job, see their help pages
  */
 int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *out, FILE *err);
 
-/** Print the help page of a command over jobs. Returns the exit status. */
+/** Prints the help page of a command over jobs. Returns the exit status. */
 int cmd_jobs_help(const struct subcommand *command, FILE *out);
 
-/* Cmd_follow.c. `ended_fd` is readable when the job has ended; -1: it has ended, and nothing is followed. */
+/*
+ * Functions in cmd_follow.c. `ended_fd` becomes readable when the job has ended. -1: print what there is and
+ * return, without waiting for more.
+ */
 
-/** Print the lines of events.jsonl (words->follow: until the job has ended). Returns the exit status. */
+/** Prints the lines of events.jsonl, with words->follow until the job has ended. Returns the exit status. */
 int cmd_events(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
                struct fsdp_err *err);
-/** Print what the ranks have printed, likewise: their stdout to `out`, their stderr to `err_out`. */
+/**
+ * Prints what the ranks have written: their stdout to `out`, their stderr to `err_out`. With words->follow it
+ * goes on until the job has ended. Returns the exit status.
+ */
 int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
              FILE *err_out, struct fsdp_err *err);
 
-/** Plot the run that words->job names (cmd_plot.c). Returns the exit status. */
+/** Plots the run that words->job names (cmd_plot.c). Returns the exit status. */
 int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err);
 
-/* Cmd_watch.c */
+/* A function in cmd_watch.c. */
 
 /**
- * Ps or status with --watch, and top in a terminal. `job` is NULL if all are meant. Returns the exit status.
+ * Runs `ps --watch`, `status --watch`, or `top` in a terminal. `job` NULL: it shows all jobs. Returns the
+ * exit status.
  */
 int cmd_watch(const struct subcommand *command, const struct registry_job *job, const struct job_words *words,
               FILE *out, struct fsdp_err *err);

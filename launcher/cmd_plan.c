@@ -1,5 +1,6 @@
 /*
- * The plan is made by fsdp-train, which has the numerics: the launcher resolves the job and steps aside.
+ * The launcher resolves the job. It then executes fsdp-train, which makes the plan, because the launcher does
+ * not link the numerics library.
  */
 #include "launcher/cmd_plan.h"
 
@@ -38,21 +39,24 @@ static const char help[] =
     "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n"
     "A model of more than 256 blocks is not planned.\n";
 
-/* The options of plan itself, as "did you mean" offers them. */
+/* The options that only plan has, to be offered for a misspelled option. */
 static const char *const own_names[] = { "memory", "evaluation", "json", "schedule", NULL };
 
-/* The options of plan itself. `rest` is the command line without them and without "plan": that of a job. */
+/*
+ * The options that only plan has. `rest` is the command line without them and without the word "plan": the
+ * command line of a job.
+ */
 struct own {
     char *memory, *evaluation;
     bool json, schedule, help;
-    const char *missing; /* the line about an option whose value is missing; NULL: none */
+    const char *missing; /* the message about an option that lacks its value; NULL: none lacks it */
     char **rest;
     int n_rest;
 };
 
 /*
- * If word *i is an option of plan with a value, take it. The value is in the same word, or in the next one
- * (then *i moves on).
+ * If word number *i is an option of plan that takes a value, stores the value and returns true. If the value
+ * is the next word, *i moves to it. If there is no value, sets own->missing.
  */
 static bool takes_value(struct own *own, const struct options_input *input, int *i)
 {
@@ -105,7 +109,10 @@ static int complain(int status, const char *words)
     return status;
 }
 
-/* Make the job the standard input of this process. Returns false, with errno set, if the system refuses. */
+/*
+ * Makes the text `json` the standard input of this process. Returns false, with errno set, if the system
+ * refuses.
+ */
 static bool feed(const char *json)
 {
     const size_t length = strlen(json);
@@ -118,7 +125,9 @@ static bool feed(const char *json)
     return fed;
 }
 
-/* Count the ranks that a node like this one can have: one per GPU, or one per CPU. 0: not known. */
+/*
+ * Returns how many ranks a node like this one can have: one per GPU, or one per CPU without GPUs. 0: unknown.
+ */
 static int count_node_ranks(const struct job *job)
 {
     cpu_set_t cpus;
@@ -178,7 +187,7 @@ static int plan_job(const struct own *own, const struct options *options, const 
     if (options->n_rest == 0 || !options_names_job(options->rest[0]))
         return complain(FSDP_EXIT_USAGE, "it plans a job: fsdprun plan JOB.yaml");
     resolved = job_input_resolve(&input, options, stderr, &err);
-    if (resolved != FSDP_OK) /* its problems are on stderr already */
+    if (resolved != FSDP_OK) /* job_input_resolve() has printed its problems to stderr */
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(exit_status_of(resolved), err.message);
     resolved = job_to_json(&input.job, &json, &err);

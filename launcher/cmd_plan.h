@@ -1,6 +1,6 @@
 /*
- * fsdprun plan JOB.yaml: what a job needs of a rank, without running it. With --schedule: how parameters are
- * cut, and what a step does in which order.
+ * The command `fsdprun plan JOB.yaml`: what a job needs on each rank, found without running it. With
+ * --schedule it prints how parameters are cut, and what a step does in which order.
  */
 #ifndef LAUNCHER_CMD_PLAN_H
 #define LAUNCHER_CMD_PLAN_H
@@ -11,15 +11,15 @@
 #include "launcher/options.h"
 
 /**
- * Plan the job of a command line. This process becomes fsdp-train --plan, which has the numerics, and does
- * not return unless that cannot be started or there is nothing to plan.
+ * Plans the job of a command line. On success it does not return: this process executes `fsdp-train --plan`.
+ * It returns after --help, or if there is nothing to plan or fsdp-train cannot be executed.
  *   input  the whole command line
  *   place  the index of the word "plan" in it
- * Returns the exit status, after a line on stderr where it is not 0.
+ * Returns the exit status; if that is not 0, a line on stderr says why.
  */
 int cmd_plan(const struct options_input *input, int place, const struct surroundings *around);
 
-/** Print the page of plan --help. Returns the exit status. */
+/** Prints the page of `plan --help`. Returns the exit status. */
 int cmd_plan_help(FILE *out);
 
 #endif

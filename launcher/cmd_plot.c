@@ -1,6 +1,4 @@
-/*
- * `fsdprun plot`: reads the files of a run directory, of a job that runs or of one that has ended.
- */
+/* `fsdprun plot`: reads the files of a run directory. The job may still run or have ended. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +14,10 @@
 
 enum { PATH_BYTES = REGISTRY_PATH_BYTES + 64, DEFAULT_COLUMNS = 80, LINES = 12 };
 
-/* The run directory that RUN means: the directory of that name, or that of a job. */
+/*
+ * Finds the run directory that the user's word RUN means. RUN is a directory, or the id or name of a job that
+ * runs. Returns 0, or the exit status.
+ */
 static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, struct fsdp_err *err)
 {
     const struct registry_job *job;
@@ -39,7 +40,7 @@ static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, struct fsdp
     return exit_status_of_request(found);
 }
 
-/* Take every line of a file of the run. One that is not there has none. */
+/* Calls `take` with every line of the file `name` of the run. A file that does not exist has no lines. */
 static void read_lines(struct plot *plot, const char *run, const char *name,
                        void (*take)(struct plot *plot, const char *line, size_t length))
 {

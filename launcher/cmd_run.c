@@ -33,14 +33,15 @@ static void print_notes(const struct launch *launch, const struct options *optio
         say(stderr, "%s: %s", options->program, launch->notes[i]);
 }
 
-/* What the observer of a run needs. */
+/* What the handlers of a run's events use. */
 struct watch {
     const struct launch *launch;
     const struct options *options;
-    int *start_fd;           /* under fsdp-agent its socket, else NULL; -1 in it: the agent has been told */
-    bool started, listed;    /* the workers were started; the registry has the run */
-    struct summary *summary; /* NULL: none is wanted */
-    uint64_t every;          /* checkpoint.every of a job */
+    /* points to the socket to fsdp-agent, or to -1 once it was told; NULL: no fsdp-agent runs this job */
+    int *start_fd;
+    bool started, listed;    /* started: the workers were started; listed: the registry has the run */
+    struct summary *summary; /* NULL: the user wants none and no job needs one */
+    uint64_t every;          /* the key checkpoint.every of a job; 0 for a program */
 };
 
 static void remove_secret(const struct launch *launch)
@@ -50,9 +51,9 @@ static void remove_secret(const struct launch *launch)
 }
 
 /*
- * Runs in the job's agent. Once the workers were started for the first time, and the commands over jobs find
- * the run, it tells fsdp-agent. Before that, a detached job prints where it is; the fsdprun that waits for it
- * shows the line.
+ * Tells fsdp-agent, once, that the workers were started and that the commands over jobs find the run. Before
+ * it does so, a detached job prints where it runs. The fsdprun that waits for the detached job shows that
+ * line. Runs in the agent of the job.
  */
 static void tell_agent(const struct watch *watch)
 {
@@ -65,15 +66,17 @@ static void tell_agent(const struct watch *watch)
         dprintf(2, "fsdprun: job %d runs under %s%s, in %s\n", (int)getppid(),
                 path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
                 watch->launch->config.run_dir);
-    (void)!write(*watch->start_fd, &word, sizeof word); /* a daemon that is gone asks for nothing */
-    *watch->start_fd = -1; /* it stays open: its end says that no process of the job is left */
+    /* the write fails if fsdp-agent has ended: then no process waits for the word */
+    (void)!write(*watch->start_fd, &word, sizeof word);
+    /* not closed: the end of this socket shows fsdp-agent that no process of the job is left */
+    *watch->start_fd = -1;
 }
 
 static void on_started(void *arg)
 {
     struct watch *watch = arg;
 
-    /* Then every node has the secret. */
+    /* If no further node can join, every node has the secret by now. */
     if (watch->launch->config.min_nodes == watch->launch->config.n_nodes)
         remove_secret(watch->launch);
     watch->started = true;
@@ -99,7 +102,8 @@ static void on_progress(void *arg, const struct agent_progress *progress)
 }
 
 /*
- * What the job did, if it did a step; and of one that ran long, or had to start again, where its time went.
+ * Prints the last lines of a job to `out`. If the job did a step, they say what it did. If it ran long or had
+ * to start again, they also say where its time went.
  */
 static void on_ending(void *arg, int status, char *out, size_t size)
 {
@@ -123,7 +127,8 @@ static void on_ending(void *arg, int status, char *out, size_t size)
                                    .summary = watch->options->of[OPT_SUMMARY].text };
     size_t n = 0;
 
-    remove_secret(watch->launch); /* this node may lead because the one that made it is lost */
+    /* not removed at the start if this node leads because the node that made the file was lost */
+    remove_secret(watch->launch);
     if (summary->generations == 0)
         return;
     if (summary->has_trained && config->run_dir != NULL)
@@ -133,10 +138,11 @@ static void on_ending(void *arg, int status, char *out, size_t size)
 }
 
 /*
- * Should the job go back to Slurm's queue? It has saved, or it could not do so in time.
- *   USR1  from --signal=USR1@90: its time is nearly over. Not if it has done no step since it started:
- *         it would never come to its end
- *   TERM  if it is preempted, and not if its user cancels it
+ * Should the job go back to Slurm's queue? Only if it has saved, or could not save in time, after Slurm sent
+ * one of these signals:
+ *   USR1  Slurm sends it with --signal=USR1@90 when the job's time is nearly over. The job goes back only if
+ *         it has done a step since it started: otherwise it would never come to its end.
+ *   TERM  Slurm sends it to a job that is preempted or cancelled. The job goes back only if it is preempted.
  */
 static bool goes_back(const struct summary *summary, const char *job, int status)
 {
@@ -147,7 +153,10 @@ static bool goes_back(const struct summary *summary, const char *job, int status
                : summary->notice == SIGTERM && requeue_is_preempted(job, REQUEUE_TIMEOUT_MS);
 }
 
-/* On the node that leads, which has seen the notice. */
+/*
+ * Puts the job back into Slurm's queue if that is due. Only the node that leads does it: it has seen the
+ * signal.
+ */
 static void requeue_if_due(const struct watch *watch, const struct surroundings *around, int status)
 {
     const char *job = around->get_env(around->arg, "SLURM_JOB_ID");
@@ -162,7 +171,7 @@ static void requeue_if_due(const struct watch *watch, const struct surroundings 
         say(stderr, "fsdprun: not requeued: %s", err.message);
 }
 
-/* `job` is NULL for a program. */
+/* Runs the launch in this process and returns its exit status. `job` is NULL for a program. */
 static int run(struct launch *launch, const struct options *options, const struct surroundings *around,
                const struct job *job)
 {
@@ -209,7 +218,7 @@ static int run(struct launch *launch, const struct options *options, const struc
     return status;
 }
 
-/* Called before anything is made or run. Returns 0, or FSDP_EXIT_USAGE. */
+/* Checks the path of --summary before anything is created or run. Returns 0, or FSDP_EXIT_USAGE. */
 static int check_summary(const struct options *options)
 {
     struct fsdp_err err = { 0 };
@@ -227,7 +236,7 @@ int cmd_run_job(const struct options *options, const struct surroundings *around
     enum fsdp_status resolved = job_input_resolve(&input, options, stderr, &err);
     int status;
 
-    if (resolved != FSDP_OK) /* its problems are on stderr already */
+    if (resolved != FSDP_OK) /* job_input_resolve() has printed its problems to stderr */
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(options, exit_status_of(resolved), &err);
     if (options_has(options, OPT_DRY_RUN)) {

@@ -1,14 +1,12 @@
-/*
- * fsdprun --version: what this build is.
- */
+/* The page of `fsdprun --version`, which describes this build. */
 #ifndef LAUNCHER_CMD_VERSION_H
 #define LAUNCHER_CMD_VERSION_H
 
 #include <stdio.h>
 
 /**
- * Print version, commit, compiler, features, and the versions of the libraries in use. Returns the exit
- * status: 0, or FSDP_EXIT_IO where `out` does not take it.
+ * Prints version, commit, compiler, features, and the versions of the linked libraries. Returns the exit
+ * status: 0, or FSDP_EXIT_IO if `out` cannot be written.
  */
 int cmd_version(FILE *out);
 

@@ -1,6 +1,6 @@
 /*
- * `fsdprun ps --watch`, `status --watch` and `top`: a table that is drawn again when something has changed.
- * Without a terminal --watch prints a line for each job that says something new, and top prints one table.
+ * `fsdprun ps --watch`, `status --watch` and `top`: a table that is drawn again when something changes. If
+ * stdout is no terminal, --watch prints one line for each job that has news, and top prints its table once.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -16,20 +16,29 @@
 #include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
 
-/* Ages go on, and memory changes, while no job says anything. Only what looks different is written. */
+/*
+ * The table is drawn at least this often: ages grow and memory changes while no job sends news. Only the
+ * lines that have changed are written to the terminal.
+ */
 enum { REDRAW_MS = 1000 };
 
-/* What is drawn. */
+/* What the screen shows. */
 struct view {
-    bool top, one; /* one: of a single job */
+    bool top, one; /* top: the table of `top`; one: only a single job is shown */
     struct table_look look;
     struct job_table_part part;
 };
 
-/* Lines of `top` that are no rows: two tables' titles, the empty line between, and three that say more. */
+/*
+ * How many lines of `top` are not rows: two tables' titles, the empty line between them, and three other
+ * lines.
+ */
 enum { OTHER_LINES = 6 };
 
-/* Choose what fits on `lines` lines: at most half of the rows are jobs. */
+/*
+ * Chooses how many jobs and ranks are shown on `lines` lines. At most half of the rows are jobs, unless the
+ * ranks need less than the other half.
+ */
 static void fit(struct view *view, const cJSON *jobs, int lines)
 {
     const size_t n_jobs = (size_t)cJSON_GetArraySize(jobs), n_ranks = job_table_n_ranks(jobs);
@@ -37,14 +46,14 @@ static void fit(struct view *view, const cJSON *jobs, int lines)
     struct job_table_part *part = &view->part;
 
     part->most_jobs = n_jobs > room / 2 ? room / 2 : n_jobs;
-    if (n_ranks < room - part->most_jobs) /* few ranks leave more to the jobs */
+    if (n_ranks < room - part->most_jobs) /* the ranks leave lines unused, so more jobs are shown */
         part->most_jobs = n_jobs > room - n_ranks ? room - n_ranks : n_jobs;
     part->most_ranks = room - part->most_jobs;
     if (part->first + part->most_ranks > n_ranks)
         part->first = n_ranks > part->most_ranks ? n_ranks - part->most_ranks : 0;
 }
 
-/* The text of a screen of `lines` lines, to be freed. */
+/* Returns the text of a screen of `lines` lines. The caller frees it. */
 static char *draw(struct view *view, struct job_watch *watch, int lines)
 {
     cJSON *jobs = job_watch_now(watch, false);
@@ -71,7 +80,7 @@ static char *draw(struct view *view, struct job_watch *watch, int lines)
     return text;
 }
 
-/* Returns false if the view is to end. */
+/* Applies the keys that the user has pressed. Returns false if one of them ends the view. */
 static bool take_keys(struct screen *screen, struct view *view, int lines)
 {
     const size_t page = lines > 12 ? (size_t)lines - 12 : 1;
@@ -92,7 +101,10 @@ static bool take_keys(struct screen *screen, struct view *view, int lines)
     return true;
 }
 
-/* Returns the exit status, or 128 and the signal that ended it. */
+/*
+ * Shows the table in the terminal until the user or the end of the job ends it. Returns the exit status,
+ * which is 128 + n if signal n ended it.
+ */
 static int show_screen(struct view *view, struct job_watch *watch, struct fsdp_err *err)
 {
     const bool wide = view->look.wide;
@@ -122,7 +134,7 @@ static int show_screen(struct view *view, struct job_watch *watch, struct fsdp_e
             (fds[1].revents != 0 && !take_keys(&screen, view, terminal_lines(STDOUT_FILENO))))
             goes_on = false;
     }
-    /* What stands in the terminal afterwards is the last table. */
+    /* The last table stays in the terminal. */
     screen_close(&screen, text != NULL ? text : "");
     if (text != NULL && text[0] != '\0' && text[strlen(text) - 1] != '\n')
         (void)!write(STDOUT_FILENO, "\n", 1);
@@ -134,7 +146,7 @@ static int show_screen(struct view *view, struct job_watch *watch, struct fsdp_e
     return signal_number == 0 ? 0 : 128 + signal_number;
 }
 
-/* Print what each job says, as it comes: JSON, or one line for each job. */
+/* Prints the news of jobs as they come: one JSON value, or one line for each job. Returns the exit status. */
 static int print_news(const struct view *view, struct job_watch *watch, bool json, FILE *out)
 {
     enum job_watch_news news = JOB_WATCH_CHANGED;

@@ -14,7 +14,9 @@
 
 extern char **environ;
 
-/* Starts the program with `in` as its standard input and `out` as its other two. Returns 0, or an errno. */
+/*
+ * Starts the program argv[0]. `in` becomes its stdin, and `out` its stdout and stderr. Returns 0 or an errno.
+ */
 static int start(pid_t *pid, const char *const argv[], int in, int out)
 {
     posix_spawn_file_actions_t actions;
@@ -29,7 +31,10 @@ static int start(pid_t *pid, const char *const argv[], int in, int out)
     return error;
 }
 
-/* Reads what the program writes, until it ends. Returns false if it has not by the deadline. */
+/*
+ * Reads what the program writes, until it closes its end of the pipe. Only the first bytes are kept. Returns
+ * false if it has not closed the pipe by the deadline.
+ */
 static bool read_out(int fd, char out[COMMAND_OUT_BYTES], int64_t deadline_ms)
 {
     size_t n = 0;
@@ -56,7 +61,7 @@ static bool read_out(int fd, char out[COMMAND_OUT_BYTES], int64_t deadline_ms)
     return true;
 }
 
-/* Opens what the program reads: a pipe that has all of it already. Returns its read end, or -1. */
+/* Makes the standard input of the program: a pipe that holds all of `input`. Returns its read end, or -1. */
 static int open_input(const char *input)
 {
     const size_t n_bytes = input == NULL ? 0 : strlen(input);

@@ -28,7 +28,10 @@ static const char bash_head[] =
 
 static void put_bash_cases(FILE *out)
 {
-    /* Options whose value is the next word. The script knows them by name, to find the word that is run. */
+    /*
+     * Options whose value is the next word. The script must know them to tell such a value from the program
+     * or job file on the command line.
+     */
     fputs("        -[rt]", out);
     for (size_t i = 0; i < option_table_size; i++)
         if (option_table[i].argument != NULL)
@@ -38,7 +41,7 @@ static void put_bash_cases(FILE *out)
           out);
 }
 
-/* "-r|--redirects" */
+/* Prints the names of an option as a pattern: "-r|--redirects". */
 static void put_bash_names(FILE *out, const struct option *option)
 {
     if (option->letter != 0)
@@ -51,7 +54,10 @@ static bool has_values(const struct option *option)
     return option->choices != NULL || completion_takes(option, "DIR") || completion_takes_file(option);
 }
 
-/* The keys after --set, and the words after "KEY=" where the key takes some. */
+/*
+ * Prints what is offered after --set: the keys, and after "KEY=" the words that the key takes, if it has a
+ * list.
+ */
 static void put_bash_keys(FILE *out, const struct option *option)
 {
     char path[JOB_KEY_PATH_BYTES];
@@ -96,7 +102,8 @@ static void put_bash_values(FILE *out)
         }
         fputs(" -- \"$cur\")); return ;;\n", out);
     }
-    for (size_t i = 0; i < option_table_size; i++) { /* then the options whose values the shell cannot know */
+    /* then the options whose values the script cannot know: it offers nothing for them */
+    for (size_t i = 0; i < option_table_size; i++) {
         if (option_table[i].argument == NULL || has_values(&option_table[i]) ||
             option_table[i].kind == OPTION_SETTING)
             continue;
@@ -108,8 +115,8 @@ static void put_bash_values(FILE *out)
 }
 
 /*
- * After a command over jobs: its options, and the jobs that run. Their names are compared word by word, and
- * not given to compgen, which would expand what stands in a name.
+ * Prints what is offered after a command over jobs: its options, and the jobs that run. The script compares
+ * the jobs' names with the typed word itself. compgen would expand special characters in a name.
  */
 static void put_bash_jobs(FILE *out)
 {
@@ -124,7 +131,7 @@ static void put_bash_jobs(FILE *out)
         fprintf(out, "            %s) given='", command->name);
         for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
             fprintf(out, "--%s ", option->name);
-        /* 2: a job, or the name of a file */
+        /* 0: no job is offered; 1: jobs are; 2: jobs and file names are */
         fprintf(out, "--help'; ran=%d ;;\n",
                 !what_takes_job(command)                ? 0
                 : strstr(command->usage, "RUN") != NULL ? 2
@@ -144,7 +151,7 @@ static void put_bash_jobs(FILE *out)
           out);
 }
 
-/* After ckpt: one of its commands, then options, or files. */
+/* Prints what is offered after `ckpt`: the names of its commands, and after such a name options or files. */
 static void put_bash_ckpt(FILE *out)
 {
     fputs("        ckpt)\n"
@@ -170,7 +177,7 @@ static void put_bash_ckpt(FILE *out)
           out);
 }
 
-/* The first word: a subcommand, or a file. */
+/* Prints what is offered as the first word: subcommands and files. */
 static void put_bash_first(FILE *out)
 {
     fputs("    if [[ -z $ran && $cur != -* ]]; then\n        COMPREPLY=($(compgen -W '", out);

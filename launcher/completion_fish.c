@@ -71,7 +71,9 @@ static void put_fish_ckpt(FILE *out)
     }
 }
 
-/* A function for --set: each key with what it takes, and each of its words. */
+/*
+ * Prints a shell function that lists, for --set, each key with a description, and each word that a key takes.
+ */
 static void put_fish_keys(FILE *out)
 {
     char path[JOB_KEY_PATH_BYTES], takes_what[256];

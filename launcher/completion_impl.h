@@ -1,6 +1,7 @@
 /*
- * Shared by the files of completion.h. completion_bash.c, completion_zsh.c and completion_fish.c print the
- * scripts of one shell each. completion.c has what they ask of the tables. Pure.
+ * Shared by the files that implement completion.h. completion_bash.c, completion_zsh.c and completion_fish.c
+ * print the script of one shell each. completion.c has the helpers that read the tables of options and keys.
+ * Pure.
  */
 #ifndef LAUNCHER_COMPLETION_IMPL_H
 #define LAUNCHER_COMPLETION_IMPL_H
@@ -17,28 +18,28 @@ void completion_bash(FILE *out, const char *program);
 void completion_zsh(FILE *out, const char *program);
 void completion_fish(FILE *out, const char *program);
 
-/** Returns whether the option is offered. One whose value would always be refused is not. */
+/** Returns whether the script offers the option. An option without a single accepted value is not offered. */
 bool completion_offers(const struct option *option);
-/** Returns whether the option's argument has that name, such as "DIR". */
+/** Returns whether the name of the option's argument is `argument`, such as "DIR". */
 bool completion_takes(const struct option *option, const char *argument);
 bool completion_takes_file(const struct option *option);
-/** Print the option's choices, with spaces between. */
+/** Prints the option's choices, separated by spaces. */
 void completion_put_choices(FILE *out, const struct option *option);
 
-/** Returns whether the program has subcommands: torchrun has none. */
+/** Returns whether the program has subcommands: fsdprun has, torchrun has not. */
 bool completion_has_subcommands(const char *program);
-/** Print the commands over jobs: "ps|status|logs" with `between` "|". */
+/** Prints the names of the commands over jobs, separated by `between`: "ps|status|logs". */
 void completion_put_job_commands(FILE *out, const char *between);
-/** Print the commands of ckpt, without that word before them: "ls show verify". */
+/** Prints the names of the commands of `fsdprun ckpt`, separated by spaces: "ls show verify". */
 void completion_put_ckpt_commands(FILE *out);
-/** Print the options of one of these: "--json --help". */
+/** Prints the options of one command of `fsdprun ckpt`: "--json --help". */
 void completion_put_ckpt_options(FILE *out, const struct subcommand *command);
 
-/** Returns whether --set takes the key. One that no code reads would always be refused. */
+/** Returns whether --set accepts the key. It refuses keys that no code reads. */
 bool completion_sets(const struct job_key *key);
-/** Returns whether the key takes a word of a fixed list. */
+/** Returns whether the key's value is one of a fixed list of words. */
 bool completion_has_words(const struct job_key *key);
-/** Print these words, with spaces between. */
+/** Prints the words that the key's value can be, separated by spaces. */
 void completion_put_words(FILE *out, const struct job_key *key);
 
 #endif

@@ -6,7 +6,7 @@
 #include "launcher/what.h"
 #include "shard_runtime/job/docs.h"
 
-/* Write text inside '...[HELP]:...', with the characters escaped that would end a part of it. */
+/* Prints `text` inside '...[HELP]:...', and escapes the characters that would end one of these parts. */
 static void put_zsh_text(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -63,7 +63,10 @@ static void put_zsh_ckpt(FILE *out)
     fputs("      esac\n      _files\n    fi ;;\n", out);
 }
 
-/* A function for the keys of --set, with what each takes, and the words after "KEY=". */
+/*
+ * Prints a shell function for --set. It offers the keys with a description each, and after "KEY=" the key's
+ * words.
+ */
 static void put_zsh_keys(FILE *out)
 {
     char path[JOB_KEY_PATH_BYTES], takes_what[256];
@@ -89,7 +92,10 @@ static void put_zsh_keys(FILE *out)
     fputs("  )\n  _describe -t keys key keys -S =\n}\n", out);
 }
 
-/* Functions for what is run, for the words after it, and for JOB. */
+/*
+ * Prints three shell functions: for the first word (subcommand or file), for the words after a command over
+ * jobs, and for JOB.
+ */
 static void put_zsh_jobs(FILE *out)
 {
     fputs("_fsdprun_jobs() {\n"

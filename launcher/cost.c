@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Advice is printed if the job's interval is wrong by this factor. The loss is flat around its minimum. */
+/*
+ * The advice is printed if the job's interval is wrong by at least this factor. A smaller error costs little:
+ * the loss is flat around its minimum.
+ */
 static const double WORTH_SAYING = 1.5;
 
 double cost_effective(const struct cost *cost)
@@ -50,7 +53,7 @@ const char *cost_clock(double seconds, char out[COST_CLOCK_BYTES])
     return out;
 }
 
-/* Appends ", saving 2.0 %". A part that took no time is left out. */
+/* Appends a part of the line, such as ", saving 2.0 %". Appends nothing if that part took no time. */
 static size_t add_part(char *out, size_t size, const char *name, double part_s, double seconds)
 {
     return part_s > 0 ? (size_t)snprintf(out, size, ", %s %.1f %%", name, 100 * part_s / seconds) : 0;
@@ -60,7 +63,7 @@ void cost_words(const struct cost *cost, uint64_t every, char *out, size_t size)
 {
     const struct cost_advice advice = cost_advise(cost);
     const double seconds = cost->seconds > 0 ? cost->seconds : 1;
-    /* 1: nothing to say */
+    /* advised interval divided by that of the job; 1: no advice */
     const double times = advice.known && every > 0 ? (double)advice.every_steps / (double)every : 1;
     char line[512], clock[COST_CLOCK_BYTES];
     size_t n;

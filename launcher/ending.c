@@ -12,7 +12,7 @@ static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 
 struct words {
     char *out;
-    size_t size, whole; /* whole: the length of the whole lines */
+    size_t size, whole; /* size: of `out`; whole: length of the complete lines in it */
     size_t length;
     bool full;
 };
@@ -60,7 +60,7 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
 
     out[0] = '\0';
     /*
-     * After a failure the count may be a moment old: the steps of a rank are looked at four times a second.
+     * The agent reads the steps of a rank four times a second. So after a failure the count may be too low.
      */
     add(&words, "fsdprun: %s%" PRIu64 " of %" PRIu64 " steps done after %s",
         ending->status == 0 || ending->status == FSDP_EXIT_NOTICE ? "" : "at least ", ending->steps,
@@ -83,7 +83,8 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
     if (ending->summary != NULL)
         add(&words, "; summary: %s", ending->summary);
     end_line(&words);
-    if (ending->status == 0 && strchr(ending->run_dir, '\'') == NULL) /* as a shell takes it */
+    /* a path with ' in it cannot be quoted simply, so the line is left out */
+    if (ending->status == 0 && strchr(ending->run_dir, '\'') == NULL)
         add(&words, "fsdprun: next: fsdprun plot %s%s%s", quote, ending->run_dir, quote);
     else if (ending->saved && ending->resumes)
         add(&words, "fsdprun: next: the same command goes on from step %" PRIu64, ending->saved_step);

@@ -1,5 +1,6 @@
 /*
- * What a job says at its end: what it did, where its files are, and what to type next. Pure.
+ * The lines that a job prints at its end: what it did, where its files are, and which command to type next.
+ * Pure.
  */
 #ifndef LAUNCHER_ENDING_H
 #define LAUNCHER_ENDING_H
@@ -10,23 +11,23 @@
 
 struct ending {
     int status;                  /* the exit status */
-    uint64_t steps, total_steps; /* done, and asked for */
+    uint64_t steps, total_steps; /* steps that were done, and that the job asks for */
     double seconds;
-    double tokens_per_s; /* mean while steps were done; 0: unknown */
+    double tokens_per_s; /* mean over the time in which steps were done; 0: unknown */
     int n_restarts;      /* worlds that were formed after the first */
-    double restarting_s; /* the time that they cost */
-    uint64_t n_repeated; /* steps that had to be done again */
-    bool saved;          /* this run has published a checkpoint ... */
-    uint64_t saved_step; /* ... of this step, the newest */
-    bool resumes;        /* the same command would go on from it */
+    double restarting_s; /* time that these restarts cost */
+    uint64_t n_repeated; /* steps that were done again after a restart */
+    bool saved;          /* this run has published a checkpoint */
+    uint64_t saved_step; /* step of the newest checkpoint of this run */
+    bool resumes;        /* the same command would go on from that checkpoint */
     const char *run_dir;
     const char *checkpoint_dir; /* NULL: RUN/checkpoints */
     const char *summary;        /* the file of --summary; NULL: none is written */
 };
 
 /**
- * Print the lines to `out`, each with its newline and "fsdprun: " in front. A line that does not fit into
- * `size` is left out, and so are those after it. Returns the length of the text.
+ * Writes the lines to `out`; each begins with "fsdprun: " and ends with a newline. A line that does not fit
+ * into `size` is left out, with all lines after it. Returns the length of the text.
  */
 size_t ending_words(const struct ending *ending, char *out, size_t size);
 

@@ -14,7 +14,10 @@
 
 #include "shard_runtime/core/clock.h"
 
-/* Several nodes of a test cluster are one host, so the node is a part of the name. */
+/*
+ * Sets the abstract name at which the tasks of a node meet. It contains the node's name, because several
+ * nodes of a test cluster can be one host. Returns the size of the address.
+ */
 static socklen_t address_of(const struct slurm_step *step, struct sockaddr_un *address)
 {
     const size_t room = sizeof address->sun_path - 1;
@@ -27,7 +30,9 @@ static socklen_t address_of(const struct slurm_step *step, struct sockaddr_un *a
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Any user may take a name, or connect to it. */
+/*
+ * Is the other end of the connection a process of our user? Any user can bind such a name, or connect to it.
+ */
 static bool is_ours(int fd)
 {
     struct ucred peer;
@@ -55,7 +60,7 @@ enum fsdp_status first_task_begin(int *fd, const struct slurm_step *step, struct
     return FSDP_ERR_IO;
 }
 
-/* Returns the connection of one more task; -1: none has come by the deadline. */
+/* Returns the connection of one more task, or -1 if none has connected by the deadline. */
 static int accept_task(int fd, int64_t deadline_ms)
 {
     for (;;) {
@@ -77,8 +82,8 @@ static int accept_task(int fd, int64_t deadline_ms)
 }
 
 /*
- * The name is given up before any task is told: a task that goes on to start the next fsdprun must not find
- * this one.
+ * Frees the name before it tells any task. A task that was told may start the next fsdprun at once, and that
+ * one must not connect to this process.
  */
 void first_task_end(int fd, const struct slurm_step *step, int status, int64_t timeout_ms)
 {
@@ -100,7 +105,7 @@ void first_task_end(int fd, const struct slurm_step *step, int status, int64_t t
     free(tasks);
 }
 
-/* Returns a connection to the first task; -1: it has not begun by the deadline. */
+/* Returns a connection to the first task, or -1 if that task is not listening by the deadline. */
 static int connect_to_first(const struct slurm_step *step, int64_t deadline_ms)
 {
     const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
@@ -121,8 +126,8 @@ static int connect_to_first(const struct slurm_step *step, int64_t deadline_ms)
 }
 
 /*
- * Slurm sends signals to all tasks. What one means is decided by the first task, so the others bear all that
- * can be borne, until it has ended.
+ * Ignores the signals that can be ignored. Slurm sends a signal to all tasks, but only the first task decides
+ * what it means. The others must live until the first one has ended.
  */
 static void ignore_signals(void)
 {

@@ -18,15 +18,15 @@ enum { READ_BYTES = 65536, LINE_BYTES = 65536, PREFIX_BYTES = 32, MOST_ROTATED =
 struct file {
     char path[PATH_MAX], prefix[PREFIX_BYTES];
     FILE *out;
-    ino_t inode; /* 0: nothing was read of it yet */
+    ino_t inode; /* inode of the file that was read last; 0: nothing was read yet */
     off_t offset;
-    char *part; /* (LINE_BYTES) the beginning of a line whose end has not come; NULL: none was needed yet */
+    char *part; /* (LINE_BYTES) a line that has begun but not ended; NULL: there was none yet */
     size_t n_part;
 };
 
 struct follow {
-    int fd;           /* of inotify; -1: nothing is watched */
-    int64_t since_ms; /* of what is added; 0: all of it is wanted */
+    int fd;           /* inotify descriptor; -1: nothing is watched */
+    int64_t since_ms; /* files that are added from now on are printed since this time; 0: whole */
     struct file **files;
     size_t n, capacity;
 };
@@ -63,7 +63,7 @@ void follow_destroy(struct follow *follow)
 
 void follow_watch(struct follow *follow, const char *path)
 {
-    if (follow->fd >= 0) /* the same path again has no effect */
+    if (follow->fd >= 0) /* if the path is watched already, this call changes nothing */
         (void)inotify_add_watch(follow->fd, path, IN_CREATE | IN_MOVED_TO | IN_MODIFY);
 }
 
@@ -111,7 +111,10 @@ static void print_line(struct file *file, const char *bytes, size_t n)
     file->n_part = 0;
 }
 
-/* Keep the beginning of a line. One that is longer than LINE_BYTES is cut there. */
+/*
+ * Stores the beginning of a line whose end has not been read. After LINE_BYTES bytes it is printed as a line.
+ * Returns false if there is no memory.
+ */
 static bool keep_part(struct file *file, const char *bytes, size_t n)
 {
     if (file->part == NULL && (file->part = malloc(LINE_BYTES)) == NULL)
@@ -144,7 +147,7 @@ static bool print_bytes(struct file *file, const char *bytes, size_t n)
     return true;
 }
 
-/* Print the rest of one open file, from `offset` on, which moves. */
+/* Prints one open file from *offset to its end. *offset moves to that end. */
 static enum fsdp_status print_rest(struct file *file, int fd, off_t *offset, struct fsdp_err *err)
 {
     char bytes[READ_BYTES];
@@ -158,7 +161,10 @@ static enum fsdp_status print_rest(struct file *file, int fd, off_t *offset, str
     return n == 0 ? FSDP_OK : file_fail(err, "read", file->path);
 }
 
-/* Open PATH, or PATH.<number>. Returns -1 if there is none, or it is no file. */
+/*
+ * Opens the file of a log: PATH for number 0, else PATH.<number>, a rotated one. Returns -1 if there is no
+ * such regular file.
+ */
 static int open_number(const struct file *file, int number, ino_t *inode)
 {
     char path[PATH_MAX + 16];
@@ -176,7 +182,10 @@ static int open_number(const struct file *file, int number, ino_t *inode)
     return -1;
 }
 
-/* In which rotated file is what was printed last? Without one: the oldest, as nothing of it was printed. */
+/*
+ * Returns the number of the rotated file that was read last. If it does not exist any more, or nothing was
+ * read yet, returns the number of the oldest file.
+ */
 static int find_last(const struct file *file)
 {
     int number = 0;

@@ -1,10 +1,10 @@
 /*
- * Prints the lines of files that grow. No file stays open: each is known by its path, its inode, and how much
- * of it was printed. A file that was rotated (agent/output/log_file.h: PATH becomes PATH.1) is printed to its
- * end, and then the new one.
+ * Prints the lines of files that grow. It keeps no file open. It knows a file by its path, its inode, and how
+ * many of its bytes were printed. When a log is rotated, PATH is renamed to PATH.1 (agent/output/log_file.h).
+ * The renamed file is then printed to its end, and after it the new one.
  *
- * Changes are seen by inotify(7). So what another host writes to a shared file system shows only with the
- * next change that this host makes.
+ * Changes are seen by inotify(7), which does not report what another host writes to a shared file system.
+ * Such lines are printed at the next change that this host makes.
  */
 #ifndef LAUNCHER_FOLLOW_H
 #define LAUNCHER_FOLLOW_H
@@ -17,28 +17,34 @@
 
 struct follow;
 
-/** `watches`: follow_watch() and follow_wait() will be called. */
+/** `watches`: whether the caller will use follow_watch() and follow_wait(). Returns the follower in `out`. */
 enum fsdp_status follow_create(struct follow **out, bool watches, struct fsdp_err *err);
 void follow_destroy(struct follow *follow); /* NULL is a no-op */
 
-/** Watch a folder, or a file, from now on. No effect without `watches`, or if it is not there. */
+/** Watches a folder or a file from now on. No effect if it does not exist, or if `watches` was false. */
 void follow_watch(struct follow *follow, const char *path);
 
 /**
- * Add a file, unless it is there already. It need not exist yet.
+ * Adds a file, unless it was added before. The file need not exist yet.
  *   prefix  printed before each of its lines; copied
- *   out     borrowed
+ *   out     where its lines are printed; borrowed
  */
 enum fsdp_status follow_add(struct follow *follow, const char *path, const char *prefix, FILE *out,
                             struct fsdp_err *err);
 
-/** Of files that are added from now on, print only lines that were written since then (log_since.h). */
+/**
+ * From files that are added after this call, only lines that were written at or after `since_ms` are printed
+ * (log_since.h).
+ */
 void follow_since(struct follow *follow, int64_t since_ms);
 
-/** Print what is new in all files, in the order in which they were added: only whole lines, unless `all`. */
+/**
+ * Prints the new lines of all files, file by file in the order in which they were added. A last line that has
+ * no newline is printed only if `all` is set.
+ */
 enum fsdp_status follow_print(struct follow *follow, bool all, struct fsdp_err *err);
 
-/** Wait for a change, or until `ended_fd` is readable. Returns false in the second case. */
+/** Waits for a change. Returns true after one, and false if `ended_fd` has become readable. */
 bool follow_wait(struct follow *follow, int ended_fd);
 
 #endif

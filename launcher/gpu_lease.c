@@ -32,11 +32,11 @@ int gpu_lease_wanted(int asked, const struct job *job, const char *device, int n
     if (strcmp(kind, "auto") == 0 && device != NULL)
         kind = device;
     if (strcmp(kind, "cpu") == 0 || (strcmp(kind, "auto") == 0 && n < n_workers))
-        n = 0; /* such a job takes the CPU (launch_judge_devices()) */
+        n = 0; /* such a job uses the CPU (launch_judge_devices()) */
     return n > 0 && is_listed ? n_visible : n;
 }
 
-/* Entry `i` of a list: a piece of its text. */
+/* Returns the start of entry `i` in a comma-separated list, and its length. */
 static const char *entry_of(const char *list, int i, int *length)
 {
     for (; i > 0; i--)
@@ -46,8 +46,9 @@ static const char *entry_of(const char *list, int i, int *length)
 }
 
 /*
- * Show the workers only the GPUs that were granted. They keep the names that the user gave them: GPU i of the
- * list of this process is entry i of the variable (agent/placement/gpu_visible.h).
+ * Sets CUDA_VISIBLE_DEVICES so that the workers see only the GPUs that were granted. If the user had set the
+ * variable, the entries that remain keep the user's names for the GPUs. GPU i of this process is entry i of
+ * the user's list (agent/placement/gpu_visible.h).
  */
 static bool show_only(const struct gpu_list *list, const struct queue_gpus *held)
 {
@@ -72,14 +73,17 @@ static bool show_only(const struct gpu_list *list, const struct queue_gpus *held
         entry = entry_of(named, i, &length);
         n += (size_t)snprintf(text + n, LIST_BYTES - n, "%s%.*s", comma, length, entry);
     }
-    /* Numbers are in PCI order. Where GPUs differ, CUDA's own order may be another one. */
+    /* Our numbers are in PCI order. If the GPUs are of different models, CUDA's default order may differ. */
     set = n < LIST_BYTES && setenv(variable, text, 1) == 0 &&
           (named != NULL || setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0) == 0);
     free(text);
     return set;
 }
 
-/* Send the need, and wait for the agent's answer, which comes at once. Returns 0, or the exit status. */
+/*
+ * Sends the request. If it asks for GPUs, waits for the agent's first answer, which comes at once. Returns 0,
+ * or the exit status.
+ */
 static int ask(int channel, const struct lease_need *need, struct lease_answer *answer, struct fsdp_err *err)
 {
     ssize_t n = send(channel, need, sizeof *need, MSG_NOSIGNAL);
@@ -107,7 +111,7 @@ static int await(struct launch *launch, const struct options *options, const str
                : gpu_wait(&wait, answer, &launch->config.entry, &launch->config.entry_fd, err);
 }
 
-/* The temporary directory that was made for a run that does not begin. One that has files stays. */
+/* Removes the temporary run directory of a run that does not begin, unless there are files in it. */
 static void discard_directory(const struct agent_config *config)
 {
     char parent[RUNDIR_PATH_BYTES];
@@ -145,7 +149,7 @@ int gpu_lease_take(struct launch *launch, const struct options *options, const s
         return 0;
     gpu_host_init(&host, environment_get, NULL);
     host.one_each = launch->config.virtual_local_rank;
-    /* The driver is not asked for a job that cannot use a GPU. */
+    /* If the job cannot use a GPU, the driver is not asked for any. */
     if (gpu_lease_wanted(asked, job, device, launch->config.n_workers, GPU_MAX, false) > 0)
         gpu_find(&list, GPU_WANT_CUDA, &host);
     for (int i = 0; i < list.n; i++)

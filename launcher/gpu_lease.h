@@ -1,14 +1,14 @@
 /*
- * The GPUs of a job that fsdp-agent runs: this fsdprun asks the agent for them, and waits until it has them.
- * Other jobs of the agent do not get them until this one has ended.
+ * The GPUs of a job that fsdp-agent runs. This fsdprun asks the agent for them, and waits until the agent
+ * grants them. The agent gives them to no other job until this one has ended.
  *
  * How many it asks for:
  *   --gpus N                  N
  *   a job on the CPU          none
  *   CUDA_VISIBLE_DEVICES set  all that it names
- *   else                      one for each worker; all of the node where a program has more workers than that
+ *   otherwise                 one for each worker, but at most all of the node
  *
- * Then CUDA_VISIBLE_DEVICES names what it got. Only NVIDIA's GPUs are leased.
+ * Then it sets CUDA_VISIBLE_DEVICES to the granted GPUs. Only NVIDIA's GPUs are leased.
  */
 #ifndef LAUNCHER_GPU_LEASE_H
 #define LAUNCHER_GPU_LEASE_H
@@ -19,28 +19,29 @@ struct gpu_list;
 
 /**
  * Returns how many GPUs to ask for.
- *   asked      the number of --gpus; -1: not given
+ *   asked      the number of --gpus; -1: the user did not give it
  *   job        NULL: a program
- *   device     FSDP_DEVICE, which decides for a job whose device is auto; NULL: not set
- *   n_visible  as many as this process sees
+ *   device     the value of FSDP_DEVICE, used for a job whose device is auto; NULL: not set
+ *   n_visible  number of GPUs that this process sees
  *   is_listed  CUDA_VISIBLE_DEVICES is set
  */
 int gpu_lease_wanted(int asked, const struct job *job, const char *device, int n_workers, int n_visible,
                      bool is_listed);
 
 /**
- * Get the GPUs of this launch. Without an agent this does nothing. Returns 0, or the exit status of fsdprun,
- * with its line in `err` if there is one:
- *   78       the node has fewer
- *   76       the agent is gone
+ * Gets the GPUs of this launch from the agent. Without an agent it does nothing. Returns 0, or the exit
+ * status of fsdprun. `err` then has the line for the user, if there is one:
+ *   78       the node has fewer GPUs than were asked for
+ *   76       the agent has ended
  *   128 + n  signal n, or a stop by `fsdprun stop`, ended the wait
- *   77       `fsdprun stop --save` ended it
- * Call it before any thread exists. A job that has waited is in the registry then: launch->config.entry.
+ *   77       `fsdprun stop --save` ended the wait
+ * The caller must not have started a thread. If the job had to wait, it is in the registry of runs afterwards
+ * (launch->config.entry).
  */
 int gpu_lease_take(struct launch *launch, const struct options *options, const struct job *job,
                    const struct surroundings *around, struct fsdp_err *err);
 
-/** Leave the registry, if the job has waited. After agent_run(). */
+/** Removes the job from the registry of runs if gpu_lease_take() entered it. Call it after agent_run(). */
 void gpu_lease_end(struct launch *launch);
 
 #endif

@@ -20,19 +20,19 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 
-/* A job that waits. */
+/* A job that waits for GPUs. */
 struct waiting {
     const struct gpu_wait *wait;
     struct lease_answer *answer;
     uv_loop_t loop;
     uv_poll_t channel, signals;
-    uv_timer_t stop; /* runs out when an order has been answered */
+    uv_timer_t stop; /* fires after a stop order has been answered */
     int signal_fd;
     struct registry_job about;
-    struct desk *desk; /* NULL: it answers nothing */
+    struct desk *desk; /* answers the commands over jobs; NULL: it could not be opened */
     int64_t began_ns;
-    int ordered; /* the exit status that an order asks for */
-    int status;  /* the exit status; -1: it waits */
+    int ordered; /* exit status that a stop order leads to */
+    int status;  /* exit status at the end of the wait; -1: still waiting */
 };
 
 static void end_wait(struct waiting *waiting, int status)
@@ -49,7 +49,7 @@ static void end_wait(struct waiting *waiting, int status)
     uv_close((uv_handle_t *)&waiting->stop, NULL);
 }
 
-/* The agent */
+/* Messages of the agent */
 
 static void on_channel(uv_poll_t *poll, int status, int events)
 {
@@ -70,7 +70,10 @@ static void on_channel(uv_poll_t *poll, int status, int events)
         end_wait(waiting, 0);
 }
 
-/* A signal that comes after the grant stays pending, and ends the job as any before its run. */
+/*
+ * Ends the wait. A signal that comes after the grant is not read here. It stays pending, and then ends the
+ * job like any signal before its run.
+ */
 static void on_signal(uv_poll_t *poll, int status, int events)
 {
     struct waiting *waiting = poll->data;
@@ -83,7 +86,10 @@ static void on_signal(uv_poll_t *poll, int status, int events)
                  128 + ((int)info.ssi_signo == agent_daemon_stops() ? SIGTERM : (int)info.ssi_signo));
 }
 
-/* Those that end a program, unless they were ignored when this process started. */
+/*
+ * Opens a descriptor for the signals that end a program, except those that were ignored when this process
+ * started.
+ */
 static int open_signals(sigset_t *before)
 {
     const uint64_t wanted = UINT64_C(1) << SIGHUP | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGQUIT |
@@ -97,7 +103,7 @@ static int open_signals(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* The commands over jobs */
+/* Answers to the commands over jobs */
 
 static void on_show(void *arg, enum desk_word word, struct json_text *answer)
 {
@@ -138,7 +144,10 @@ static int refuse(char *reason, int status, const char *words)
     return status;
 }
 
-/* What was ordered happens when the answer is on its way: the desk is not closed by a handler of it. */
+/*
+ * Answers a stop order. The stop itself happens later, in on_stop(): the desk must not be closed inside one
+ * of its handlers.
+ */
 static int on_order(void *arg, enum desk_word word, char *reason)
 {
     struct waiting *waiting = arg;
@@ -153,8 +162,9 @@ static int on_order(void *arg, enum desk_word word, char *reason)
 }
 
 /*
- * Enter the registry, and answer there. The socket is kept for the run, which answers in our place later:
- * whoever connects in between waits in its backlog.
+ * Enters the job into the registry of runs, and answers the commands over jobs at its socket. That socket
+ * stays open for the run, which will answer in place of this process. A command that connects in between
+ * waits in its backlog.
  */
 static void list_job(struct waiting *waiting, struct registry_entry **entry, int *entry_fd)
 {
@@ -178,7 +188,10 @@ static void list_job(struct waiting *waiting, struct registry_entry **entry, int
         say(stderr, "fsdprun: `fsdprun ps` does not show this job: %s", err.message);
 }
 
-/* One line, once the job can be found. Then the agent learns of it, and a detached job needs no client. */
+/*
+ * Prints one line about what the job waits for, once the registry has the job. It then tells the agent, so
+ * that the client of a detached job may end.
+ */
 static void say_what_for(const struct waiting *waiting)
 {
     const struct gpu_wait *wait = waiting->wait;
@@ -190,10 +203,14 @@ static void say_what_for(const struct waiting *waiting)
             wait->agent != NULL ? wait->agent : "", waiting->answer->words);
     else if (!wait->config->quiet)
         say(stderr, "fsdprun: %s", waiting->answer->words);
-    (void)!send(wait->channel, &word, sizeof word, MSG_NOSIGNAL); /* an agent that is gone is seen next */
+    /* if the agent has ended, the loop sees it next */
+    (void)!send(wait->channel, &word, sizeof word, MSG_NOSIGNAL);
 }
 
-/* The client of a detached job may be gone by now. Then a line for it would end this process by SIGPIPE. */
+/*
+ * Replaces stderr by /dev/null if no process reads it any more. The client of a detached job may have ended
+ * while the job was queued. The next line on stderr would then end this process by SIGPIPE.
+ */
 static void replace_unread_stderr(void)
 {
     struct pollfd pipe = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -237,7 +254,7 @@ int gpu_wait(const struct gpu_wait *wait, struct lease_answer *answer, struct re
     uv_run(&waiting.loop, UV_RUN_DEFAULT);
     uv_loop_close(&waiting.loop);
     close(waiting.signal_fd);
-    fcntl(wait->channel, F_SETFL, flags); /* the loop made it non-blocking */
+    fcntl(wait->channel, F_SETFL, flags); /* back to blocking: the loop had made it non-blocking */
     if (waiting.status != 0) {
         registry_leave(*entry);
         *entry = NULL;

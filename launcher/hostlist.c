@@ -7,12 +7,12 @@
 
 enum { MOST_DIGITS = 9 };
 
-/* Numbers from `first` to `last`, written with at least `width` digits: "03-05" has two. */
+/* The numbers from `first` to `last`. Each is written with at least `width` digits: "03-05" has width two. */
 struct range {
     int first, last, width;
 };
 
-/* Read the digits at *at and go past them. Returns -1 if there are none, or too many. */
+/* Reads the digits at *at and moves *at to what follows them. Returns -1 if there are none, or too many. */
 static int read_number(const char **at)
 {
     const size_t n_digits = strspn(*at, "0123456789");
@@ -36,8 +36,8 @@ static bool read_range(const char **at, struct range *range)
 }
 
 /*
- * Count the numbers of the brackets that were opened before *at, and go past their end. Returns 0 if they are
- * malformed. If `index` is one of them, it goes to `digits`.
+ * Counts the numbers in a pair of brackets. *at is just after the opening one, and moves past the closing
+ * one. If number `index` is among them, writes it to `digits`. Returns 0 if the text is malformed.
  */
 static int read_brackets(const char **at, int index, char digits[MOST_DIGITS + 2])
 {
@@ -57,8 +57,8 @@ static int read_brackets(const char **at, int index, char digits[MOST_DIGITS + 2
 }
 
 /*
- * Count the names of the element of the list at *at, and go past it, up to its comma or the end. Returns 0 if
- * it is malformed.
+ * Counts the names that the element at *at stands for. Moves *at past the element, to a comma or to the end
+ * of the list. Returns 0 if the element is malformed.
  */
 static int read_element(const char **at)
 {
@@ -77,7 +77,10 @@ static int read_element(const char **at)
     return *at == begin ? 0 : n;
 }
 
-/* Write the name with this index of a sound element, which has `n` names. The last brackets count fastest. */
+/*
+ * Writes name number `index` of a well-formed element that stands for `n` names. The last brackets count
+ * fastest. Returns false if the name is too long.
+ */
 static bool write_name(const char *at, int n, int index, char out[HOSTLIST_NAME_BYTES])
 {
     size_t used = 0;
@@ -99,7 +102,10 @@ static bool write_name(const char *at, int n, int index, char out[HOSTLIST_NAME_
     return true;
 }
 
-/* The whole list is read, so that a list that was cut short is not taken for a shorter one. */
+/*
+ * Counts the names of a list, and writes number `index` to `out`. It reads the whole list even if it has
+ * found the name: a list that was cut short must be refused, not accepted as a shorter one.
+ */
 static int walk(const char *list, int index, char *out, bool *is_named)
 {
     int n = 0;

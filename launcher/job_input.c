@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that are also keys of the job file. Each key is one number of the option's value. */
+/* Options that are also keys of the job file. An option can have two numbers, each with a key of its own. */
 static const struct {
     enum option_id id;
     const char *key;
-    size_t number; /* its place in struct option_value */
+    size_t number; /* offset of that number in struct option_value */
 } launch_keys[] = {
     { OPT_NPROC_PER_NODE, "launch.nproc_per_node", offsetof(struct option_value, number) },
     { OPT_NNODES, "launch.nnodes", offsetof(struct option_value, number) },
@@ -18,7 +18,10 @@ static const struct {
 };
 enum { N_LAUNCH_KEYS = sizeof launch_keys / sizeof *launch_keys, WORDS_BYTES = 256 };
 
-/* From where an option came; each overrides those before it. The job file is after WEAK. */
+/*
+ * Where the value of an option came from; each kind overrides those before it. The job file stands between
+ * WEAK and ENVIRONMENT.
+ */
 enum strength { WEAK, ENVIRONMENT, COMMAND_LINE };
 
 static enum strength strength_of(const struct option_value *value)
@@ -26,7 +29,10 @@ static enum strength strength_of(const struct option_value *value)
     return value->is_weak ? WEAK : value->origin[0] == '-' ? COMMAND_LINE : ENVIRONMENT;
 }
 
-/* Add the settings of launch_keys of one strength. Words like cpu become numbers. Returns the new number. */
+/*
+ * Adds the settings of launch_keys whose options have that strength. Options with words such as cpu have
+ * their number by now. Returns the new number of settings.
+ */
 static size_t add_launch_settings(struct job_input_result *result, const struct options *options,
                                   enum strength strength, size_t n)
 {
@@ -44,7 +50,8 @@ static size_t add_launch_settings(struct job_input_result *result, const struct 
 }
 
 /*
- * Add the settings of --set, with the origins "--set 1", "--set 2", ... Returns the new number of settings.
+ * Adds the settings of --set. Their origins are "--set 1", "--set 2" and so on. Returns the new number of
+ * settings.
  */
 static size_t add_sets(struct job_input_result *result, const struct options *options, size_t n)
 {
@@ -57,7 +64,7 @@ static size_t add_sets(struct job_input_result *result, const struct options *op
     return n;
 }
 
-/* Add what a key of the job file overrides. Returns the number of these settings. */
+/* Adds the settings that a key of the job file overrides. Returns their number. */
 static size_t add_defaults(struct job_input_result *result, const struct options *options)
 {
     char *words = result->words + (N_LAUNCH_KEYS + options->n_sets) * WORDS_BYTES;

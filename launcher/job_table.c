@@ -8,7 +8,7 @@
 
 enum { WORD_COLUMNS = 14 };
 
-/* Those after the first N_OF_JOB are for --wide. */
+/* The columns of a job. Those after the first N_OF_JOB are printed only with --wide. */
 static const struct json_column of_job[] = {
     { "JOB", "job", JSON_TEXT },
     { "NAME", "name", JSON_NAME },
@@ -41,13 +41,12 @@ enum {
     N_OF_WORKER = 5
 };
 
-/* Rows */
+/* Printing of rows */
 
 struct rows {
     const struct json_column *columns;
-    const cJSON **of; /* (n) */
-    const cJSON *
-        *jobs; /* (n) the job of each, whose id stands in a column of its own; NULL: no such column */
+    const cJSON **of;   /* (n) the objects, one for each row */
+    const cJSON **jobs; /* (n) the job of each row, for a first column with its id; NULL: no such column */
 };
 
 static void put_cell(const void *arg, size_t row, int column, char out[TABLE_CELL_BYTES])
@@ -80,7 +79,7 @@ static void print_rows(const struct rows *rows, int n_columns, size_t n_rows, bo
     table_print(&table, look, out);
 }
 
-/* Print the first `most` objects of an array; 0: all. Without memory the table is empty. */
+/* Prints the first `most` objects of an array as a table; 0: all. Without memory the table is empty. */
 static void print_array(const cJSON *array, size_t most, const struct json_column *columns, int n_columns,
                         const struct table_look *look, FILE *out)
 {
@@ -105,7 +104,7 @@ void job_table_text(const char *text, FILE *out)
     fputs(cell, out);
 }
 
-/* For what a queued job waits, on a line of its own, however long it is. */
+/* Prints what a queued job waits for, on a line of its own that is never cut. */
 static void print_wait(FILE *out, const char *title, int width, const cJSON *job)
 {
     const cJSON *words = cJSON_GetObjectItemCaseSensitive(job, "waits_for");
@@ -165,7 +164,7 @@ void job_table_status(const cJSON *job, const struct table_look *look, FILE *out
                 look->wide ? ALL_OF_WORKER : N_OF_WORKER, look, out);
 }
 
-/* Ranks of several jobs */
+/* A table of the ranks of several jobs */
 
 struct rank {
     const cJSON *job, *worker;
@@ -179,7 +178,7 @@ static double key_of(const cJSON *worker, enum job_table_sort sort)
         cJSON_GetObjectItemCaseSensitive(worker, sort == JOB_TABLE_BY_STEP ? "step" : "memory_bytes");
 
     if (sort == JOB_TABLE_BY_RANK || !cJSON_IsNumber(value))
-        return sort == JOB_TABLE_BY_RANK ? 0 : HUGE_VAL; /* what does not say comes last */
+        return sort == JOB_TABLE_BY_RANK ? 0 : HUGE_VAL; /* a rank without this value comes last */
     return sort == JOB_TABLE_BY_STEP ? value->valuedouble : -value->valuedouble;
 }
 

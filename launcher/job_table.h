@@ -1,6 +1,4 @@
-/*
- * Jobs as tables for a person: what `fsdprun ps`, `status` and `top` print without --json. Pure.
- */
+/* Prints jobs as tables: what `fsdprun ps`, `status` and `top` show without --json. Pure. */
 #ifndef LAUNCHER_JOB_TABLE_H
 #define LAUNCHER_JOB_TABLE_H
 
@@ -10,39 +8,43 @@
 
 struct cJSON;
 
-/** Print a table with a line for each object of the array (docs/operations.md, `fsdprun ps`). */
+/** Prints a table with one line for each job of the array (docs/operations.md, `fsdprun ps`). */
 void job_table_jobs(const struct cJSON *jobs, const struct table_look *look, FILE *out);
 
-/** Print the line of one job, without titles. */
+/** Prints the line of one job, without column titles. */
 void job_table_line(const struct cJSON *job, const struct table_look *look, FILE *out);
 
-/** Print a job and its workers. */
+/** Prints a job's values one below the other, and then the table of its workers. */
 void job_table_status(const struct cJSON *job, const struct table_look *look, FILE *out);
 
-/* By which column `top` sorts ranks. The order of a key that is equal is that of the jobs and ranks. */
+/* By which column `top` sorts ranks. Ranks with equal values keep the order of their jobs and numbers. */
 enum job_table_sort { JOB_TABLE_BY_RANK, JOB_TABLE_BY_STEP, JOB_TABLE_BY_MEMORY, JOB_TABLE_SORTS };
 
-/** Returns the name of the column, as top shows it. */
+/** Returns the name of the sort order, as `top` shows it. */
 const char *job_table_sort_name(enum job_table_sort sort);
 
-/* How much of the jobs and ranks `top` shows. */
+/* Which of the jobs and ranks `top` shows. */
 struct job_table_part {
-    enum job_table_sort sort; /* the smallest step, or the most memory, comes first */
-    size_t most_jobs;         /* 0: all */
-    size_t first, most_ranks; /* ranks from number `first` on; 0: all */
+    enum job_table_sort sort; /* smallest step first; most memory first */
+    size_t most_jobs;         /* how many jobs are shown; 0: all */
+    /* at most most_ranks ranks are shown, from number `first` on; most_ranks 0: all */
+    size_t first, most_ranks;
 };
 
 /**
- * Print the jobs, and below them their ranks, as `top` shows both. A line says so where some are hidden.
+ * Prints the table of jobs, and below it the table of their ranks, as `top` shows them. If `part` hides some,
+ * a line says so.
  *   jobs  the objects of `fsdprun status`
  */
 void job_table_top(const struct cJSON *jobs, const struct table_look *look, const struct job_table_part *part,
                    FILE *out);
 
-/** Returns how many ranks the jobs of `status` have together. */
+/** Returns the number of ranks of all `jobs` together. */
 size_t job_table_n_ranks(const struct cJSON *jobs);
 
-/** Print text that may come from anywhere: a control character, which could move the cursor, as '?'. */
+/**
+ * Prints text whose source is not trusted. Each control character, which could move the cursor, becomes '?'.
+ */
 void job_table_text(const char *text, FILE *out);
 
 #endif

@@ -14,13 +14,16 @@
 #include "launcher/talk.h"
 #include "shard_runtime/core/clock.h"
 
-/* After a connection that closed: the job has ended, is killed, or had no place for another caller. */
+/*
+ * Pauses before connecting to a job again after its connection closed. The job may have ended or been killed,
+ * or had no place for another caller.
+ */
 enum { AGAIN_MS = 50, AGAIN_MOST_MS = 2000 };
 
 struct watched {
     struct registry_job about;
     struct talk talk;
-    cJSON *said; /* NULL: nothing yet */
+    cJSON *said; /* the last object that the job sent; NULL: none yet */
     bool news, found, refuses;
     int64_t again_ms; /* when to connect again; 0: it is connected */
     int pause_ms;
@@ -31,9 +34,9 @@ struct job_watch {
     bool has_only;
     struct registry_job only;
     int inotify_fd;
-    struct watched *jobs; /* (n) oldest first */
+    struct watched *jobs; /* (n) the oldest first */
     size_t n;
-    struct pollfd *fds; /* (n + room for others) */
+    struct pollfd *fds; /* (n_fds) memory for poll(): inotify, descriptors of the caller, jobs */
     size_t n_fds;
 };
 
@@ -60,8 +63,8 @@ static void connect_to(struct job_watch *watch, struct watched *job, const struc
 }
 
 /*
- * Read the registry. Forget the jobs that are gone, and add those that have come. Connect to those that have
- * no connection and are due. Returns whether a job came or went.
+ * Reads the registry. Drops the jobs that are not in it any more, and adds new ones. Connects to the jobs
+ * that have no connection and whose pause is over. Returns whether a job came or went.
  */
 static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fsdp_err *err)
 {
@@ -70,7 +73,7 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     size_t n = 0, n_kept = 0;
     bool changed;
 
-    registry_watch(watch->inotify_fd); /* before it is read, so that no change is missed */
+    registry_watch(watch->inotify_fd); /* watch before reading the registry, so that no change is missed */
     *status = registry_read(&list, err);
     if (*status == FSDP_OK && (jobs = calloc(list.n + 1, sizeof *jobs)) == NULL)
         *status = fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
@@ -95,7 +98,7 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     }
     registry_list_fini(&list);
     if (*status != FSDP_OK) {
-        for (size_t k = 0; k < watch->n; k++) /* those that are due try again later */
+        for (size_t k = 0; k < watch->n; k++) /* jobs whose pause is over try again later */
             if (clock_now_ms() >= watch->jobs[k].again_ms)
                 watch->jobs[k].again_ms = clock_now_ms() + AGAIN_MOST_MS;
         free(jobs);
@@ -113,7 +116,7 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     return changed;
 }
 
-/* Take what a job has said. */
+/* Reads what a job has sent. Returns true if it sent at least one new object. */
 static bool listen_to(struct watched *job)
 {
     cJSON *object;
@@ -122,7 +125,8 @@ static bool listen_to(struct watched *job)
     talk_take(&job->talk);
     while ((object = talk_next_line(&job->talk)) != NULL) {
         if (!cJSON_HasObjectItem(object,
-                                 "job")) { /* an agent of another build, which knows no such question */
+                                 /* an agent of another build, which does not know `watch`, has refused */
+                                 "job")) {
             job->refuses = true;
             cJSON_Delete(object);
             continue;
@@ -139,7 +143,9 @@ static bool listen_to(struct watched *job)
     return any;
 }
 
-/* How long may be waited: not longer than until the next job is to be connected again. */
+/*
+ * Returns the timeout for poll(), in milliseconds: until `until_ms`, or until a job is to be connected again.
+ */
 static int patience(const struct job_watch *watch, int64_t until_ms)
 {
     const int64_t now_ms = clock_now_ms();
@@ -194,7 +200,7 @@ enum job_watch_news job_watch_wait(struct job_watch *watch, struct pollfd *other
         for (size_t i = 0; i < watch->n; i++)
             if (watch->jobs[i].talk.fd >= 0 && fds[1 + (size_t)n_others + i].revents != 0)
                 changed |= listen_to(&watch->jobs[i]);
-        /* a registry that cannot be read now shows what it showed */
+        /* if the registry cannot be read now, the jobs stay as they were */
         if ((fds[0].revents != 0 && registry_changed(watch->inotify_fd)) || is_due(watch))
             changed |= refresh(watch, &status, NULL);
         if (watch->has_only && watch->n == 0)

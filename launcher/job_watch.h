@@ -1,7 +1,7 @@
 /*
- * The jobs of this user on this machine, as they change. Each job is asked once, and tells what changes
- * (agent/desk/desk.h, `watch`); the registry's folders are watched for jobs that come and go. So nothing is
- * asked again and again.
+ * Follows the jobs of this user on this machine. It connects to each job once, and the job then sends its
+ * changes (agent/desk/desk.h, `watch`). inotify on the registry's folders shows jobs that come and go. So it
+ * does not poll.
  */
 #ifndef LAUNCHER_JOB_WATCH_H
 #define LAUNCHER_JOB_WATCH_H
@@ -18,34 +18,36 @@ struct cJSON;
 struct pollfd;
 
 /**
- * Begin, and wait until every job has said something, for JOBS_ANSWER_MS at most.
+ * Begins to follow the jobs. It waits until each of them has sent its first object, at most JOBS_ANSWER_MS.
  *   word  DESK_WATCH or DESK_WATCH_ALL
- *   only  the one job to watch; NULL: all
- *   FSDP_ERR_CONFIG, FSDP_ERR_IO  the registry is refused; cannot be read, or watched
+ *   only  the one job to follow; NULL: all jobs
+ *   FSDP_ERR_CONFIG  the registry is refused (agent/desk/registry.h)
+ *   FSDP_ERR_IO      the registry cannot be read or watched
  */
 enum fsdp_status job_watch_create(struct job_watch **out, enum desk_word word,
                                   const struct registry_job *only, struct fsdp_err *err);
 void job_watch_destroy(struct job_watch *watch); /* NULL is a no-op */
 
 enum job_watch_news {
-    JOB_WATCH_NOTHING, /* the time is over */
-    JOB_WATCH_CHANGED, /* a job has said something, has come, or has gone */
+    JOB_WATCH_NOTHING, /* the timeout is over */
+    JOB_WATCH_CHANGED, /* a job has sent something, has come, or has gone */
     JOB_WATCH_OTHER,   /* one of the caller's descriptors is readable */
-    JOB_WATCH_ENDED,   /* the one job that is watched has ended */
+    JOB_WATCH_ENDED,   /* the only job that is followed has ended, or the wait failed */
 };
 
 /**
- * Wait.
- *   others      (n_others) descriptors of the caller, which are waited for as well
- *   timeout_ms  -1: without a bound
+ * Waits for news of the jobs, or for one of the caller's descriptors.
+ *   others      (n_others) descriptors that it also waits for; their `revents` are set
+ *   timeout_ms  -1: no limit
  */
 enum job_watch_news job_watch_wait(struct job_watch *watch, struct pollfd *others, int n_others,
                                    int timeout_ms);
 
 /**
- * Returns the jobs now, the oldest first, with their ages: an array of what they said last, which the caller
- * frees by cJSON_Delete(). NULL: no memory.
- *   news  only those that have said something since the last call that took them out; else all
+ * Returns an array of the jobs, the oldest first. Each entry is the last object that the job sent, with its
+ * age now. The caller frees the array by cJSON_Delete(). NULL: no memory.
+ *   news  true: only jobs that have sent something since a call of this function last returned them; false:
+ *         all
  */
 struct cJSON *job_watch_now(struct job_watch *watch, bool news);
 

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The option that a word names; NULL: the command has none of that name. `value` is what follows "=". */
+/*
+ * Returns the option that `word` names, or NULL if the command has none of that name. `value` receives the
+ * text after "=", or NULL.
+ */
 static const struct subcommand_option *find(const struct subcommand *command, const char *word,
                                             const char **value)
 {

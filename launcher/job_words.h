@@ -1,6 +1,4 @@
-/*
- * The words after a command over jobs: its options and JOB. Pure.
- */
+/* Reads the words after the name of a command over jobs: its options, and JOB or RUN. Pure. */
 #ifndef LAUNCHER_JOB_WORDS_H
 #define LAUNCHER_JOB_WORDS_H
 
@@ -11,16 +9,17 @@
 #include "launcher/what.h"
 
 struct job_words {
-    const char *job; /* or run; NULL: none was given, as to `ps` */
+    const char *job; /* the word JOB or RUN; NULL: not given */
     bool json, quiet, names, follow, save, wide, watch, help;
-    int rank;          /* -1: all */
-    const char *svg;   /* NULL: not given */
-    const char *since; /* as log_since_read() takes it; NULL: not given */
+    int rank;          /* number of --rank; -1: all ranks */
+    const char *svg;   /* file of --svg; NULL: not given */
+    const char *since; /* time of --since, in the form of log_since_read(); NULL: not given */
 };
 
 /**
- * Read words[0..n): options may stand before and after JOB; "--rank=3" and "--rank 3" mean the same.
- *   FSDP_ERR_CONFIG  bad usage; the words say what is wrong
+ * Reads words[0] to words[n - 1]. Options may be before and after JOB. "--rank=3" and "--rank 3" mean the
+ * same.
+ *   FSDP_ERR_CONFIG  bad usage; `err` says what is wrong
  */
 enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *command, char *const *words,
                                 int n, struct fsdp_err *err);

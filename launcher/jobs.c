@@ -104,7 +104,7 @@ void jobs_add_memory(cJSON *job)
     }
 }
 
-/* Does the job match: 2 by its whole id or name, 1 by a prefix, 0 not at all? */
+/* How well does `name` match the job? 2: it is the job's id or name; 1: a prefix of one; 0: neither. */
 static int match(const struct registry_job *job, const char *name)
 {
     const size_t n = strlen(name);
@@ -155,7 +155,7 @@ cJSON *jobs_ask_one(const struct registry_list *list, const struct registry_job 
     struct registry_list one = *list;
     cJSON *answer;
 
-    one.jobs = (struct registry_job *)(uintptr_t)job; /* which jobs_ask() only reads */
+    one.jobs = (struct registry_job *)(uintptr_t)job; /* jobs_ask() only reads it */
     one.n = 1;
     jobs_ask(&one, word, &answer);
     if (answer == NULL)
@@ -163,7 +163,10 @@ cJSON *jobs_ask_one(const struct registry_list *list, const struct registry_job 
     return answer;
 }
 
-/* The job still serves its socket after the pidfd was opened: so that is of no later process. */
+/*
+ * It connects to the job after it has opened the pidfd. If the job still serves its socket then, the pidfd is
+ * the job's, and not that of a later process with the same pid.
+ */
 int jobs_watch(const struct registry_list *list, const struct registry_job *job)
 {
     const int ended_fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
@@ -178,8 +181,9 @@ int jobs_watch(const struct registry_list *list, const struct registry_job *job)
 }
 
 /*
- * Wait for lines of the job: the last one is the result. Once the order is accepted, the wait has no bound.
- *   ended_fd  is readable when the fsdprun of the job is gone
+ * Waits for the lines that the job sends about an order. The last one is the result. Once the job has
+ * accepted the order, the wait has no time limit. Returns NULL if the job does not answer.
+ *   ended_fd  becomes readable when the fsdprun of the job has ended
  */
 static cJSON *await_result(struct talk *talk, int ended_fd)
 {
@@ -199,7 +203,7 @@ static cJSON *await_result(struct talk *talk, int ended_fd)
             last = object;
         }
         if (cJSON_HasObjectItem(last, "generation") || cJSON_HasObjectItem(last, "refused"))
-            return last; /* it goes on, or has ended nothing */
+            return last; /* the job goes on, or has refused the order */
     }
     while (poll(&(struct pollfd){ .fd = ended_fd, .events = POLLIN }, 1, -1) < 0 && errno == EINTR)
         continue;

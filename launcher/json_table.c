@@ -8,7 +8,7 @@
 #include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
 
-/* Three digits and a unit: "999", "22k", "1.5M". */
+/* Writes three digits and a decimal unit: "999", "22k", "1.5M". */
 static void write_rate(char out[TABLE_CELL_BYTES], double rate)
 {
     if (rate < 999.5)
@@ -19,7 +19,7 @@ static void write_rate(char out[TABLE_CELL_BYTES], double rate)
         snprintf(out, TABLE_CELL_BYTES, "%.3gM", rate / 1e6);
 }
 
-/* "12M", "1.5G": binary units */
+/* Writes a size with a binary unit, short enough for a column: "12M", "1.5G". */
 static void write_memory(char out[TABLE_CELL_BYTES], double bytes)
 {
     static const char units[] = "KMGTP";
@@ -30,7 +30,7 @@ static void write_memory(char out[TABLE_CELL_BYTES], double bytes)
     snprintf(out, TABLE_CELL_BYTES, bytes < 99.95 ? "%.3g%c" : "%.0f%c", bytes, units[unit]);
 }
 
-/* The largest unit in which the number is at least 1: "512 B", "1.21 GiB". */
+/* Writes a size in the largest binary unit in which it is at least 1: "512 B", "1.2 GiB". */
 static void write_size(char out[TABLE_CELL_BYTES], double bytes)
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
@@ -47,7 +47,7 @@ static void write_size(char out[TABLE_CELL_BYTES], double bytes)
              bytes, units[unit]);
 }
 
-/* The two largest units: "12s", "3m05s", "2h11m", "4d03h". */
+/* Writes an age in its two largest units: "12s", "3m05s", "2h11m", "4d03h". */
 static void write_age(char out[TABLE_CELL_BYTES], double age_s)
 {
     const uint64_t s = age_s >= 0 && age_s < 1e12 ? (uint64_t)age_s : 0;

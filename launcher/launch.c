@@ -43,7 +43,8 @@ static enum agent_numa numa_named(const char *name)
 }
 
 /*
- * A signal has one meaning. A forwarded signal no longer ends the run by default; asking for both is refused.
+ * A signal has only one meaning. By default, a signal that is forwarded does not end the run. If the user
+ * asks for both, this function refuses.
  */
 int launch_set_signals(struct agent_config *config, const struct options *options, struct fsdp_err *err)
 {
@@ -53,7 +54,7 @@ int launch_set_signals(struct agent_config *config, const struct options *option
     if (options_has(options, OPT_SAVE_ON_SIGNAL))
         config->save_on_signal = AGENT_SAVE_TERM | AGENT_SAVE_USR1;
     if (stop->text != NULL) {
-        (void)options_signals(stop->text, &config->stop_signals, NULL); /* checked when it was parsed */
+        (void)options_signals(stop->text, &config->stop_signals, NULL); /* parsed before, so it cannot fail */
         config->stop_signals_text = stop->text;
     }
     if (forward != NULL)
@@ -69,7 +70,7 @@ int launch_set_signals(struct agent_config *config, const struct options *option
     return 0;
 }
 
-/* What jobs and programs have in common. `world` comes from the job if there is one. */
+/* Fills in what jobs and programs have in common. `world` is from the job file if there is one. */
 static int set_world(struct launch *launch, const struct options *options, const struct surroundings *around,
                      const struct launch_world *world, struct fsdp_err *err)
 {
@@ -129,8 +130,9 @@ static int set_trainer(struct launch *launch, const struct surroundings *around,
 }
 
 /*
- * A job file has one number of nodes. MIN:MAX comes from the command line or the environment. If the number
- * is that of a Slurm step, a job whose steps do not depend on it may go on with fewer.
+ * Returns the smallest number of nodes that a job runs with. A job file has only one number. MIN:MAX comes
+ * from the command line or the environment. If the number comes from a Slurm step, a job with
+ * train.global_batch may go on with fewer nodes: its steps do not depend on their number.
  */
 static int job_min_nodes(const struct job *job, const struct options *options)
 {
@@ -144,9 +146,9 @@ static int job_min_nodes(const struct job *job, const struct options *options)
 }
 
 /*
- * Under Slurm, KILL follows TERM after KillWait seconds, so a save on TERM has to be done by then. The
- * setting is read from slurm.conf, whose path slurmd gives to every job. No command of Slurm is run: each
- * node would ask the controller, and could hang.
+ * Returns how long a save after TERM may take under Slurm, which sends KILL KillWait seconds after TERM.
+ * KillWait is read from slurm.conf, whose path slurmd gives to every job. No command of Slurm is run for it:
+ * every node would ask the controller, and could hang.
  */
 static int64_t slurm_save_ms(const struct surroundings *around)
 {
@@ -163,7 +165,9 @@ static int64_t slurm_save_ms(const struct surroundings *around)
     return (int64_t)scheduler_save_time(kill_wait_s) * 1000;
 }
 
-/* Enters the run into the registry by that name, of which a path's last part counts. */
+/*
+ * Sets the name under which the run is entered into the registry. If `name` is a path, it is its last part.
+ */
 static void set_list_name(struct launch *launch, const char *name, const struct surroundings *around)
 {
     const char *slash = strrchr(name, '/');
@@ -173,7 +177,10 @@ static void set_list_name(struct launch *launch, const char *name, const struct 
     launch->config.command = around->command;
 }
 
-/* An absolute path, or a place in an object store. Ranks and agents compare it: no slash is at its end. */
+/*
+ * Sets the directory of checkpoints: an absolute path, or a place in an object store. It has no slash at its
+ * end, because ranks and agents compare it as text.
+ */
 static enum fsdp_status set_checkpoint_dir(struct launch *launch, const char *named, struct fsdp_err *err)
 {
     size_t length = strlen(named);
@@ -275,13 +282,15 @@ static const char *find_python(const struct surroundings *around)
     return around->files->on_path(around->files->arg, "python") ? "python" : NULL;
 }
 
-/* Runs a file as torchrun does with --run-path: as __main__, with its arguments in sys.argv. */
+/*
+ * A Python program that runs a file as torchrun does with --run-path: as __main__, its arguments in sys.argv.
+ */
 static const char run_path_program[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 /*
- * Make the argv of the workers of a program. Returns one block that the caller frees: a zero-terminated
- * array, whose words are borrowed. NULL on failure:
+ * Makes the argv of a program's workers. Returns an array that ends with NULL, in one block that the caller
+ * frees. Most of its words are borrowed from `options`. NULL on failure:
  *   FSDP_ERR_NOT_FOUND  the program needs Python, and there is none
  *   FSDP_ERR_NOMEM      no memory
  */
@@ -300,7 +309,7 @@ static char **program_argv(const struct options *options, enum what_kind kind,
                   options->rest[0]);
         return NULL;
     }
-    /* A file of the working directory gets "./" in front: a bare name would be looked up on PATH. */
+    /* A program in the working directory is called as "./NAME": a bare name would be searched on PATH. */
     argv = calloc(1, room * sizeof *argv + (here ? strlen(options->rest[0]) + 3 : 0));
     if (argv == NULL) {
         fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the worker's arguments");
@@ -326,9 +335,9 @@ static char **program_argv(const struct options *options, enum what_kind kind,
 }
 
 /*
- * Return the index in the argv of program_argv() of the file that Python runs; 0: there is none. A
- * first word with a dash is an option of Python's ("-" is its standard input). For runpy every word is a
- * file.
+ * Returns the index, in the argv of program_argv(), of the file that Python runs; 0: there is none. A first
+ * word with a dash is an option of Python ("-" is its standard input). With --run-path the first word is
+ * always a file.
  */
 static int place_of_script(const struct options *options, enum what_kind kind)
 {
@@ -338,7 +347,8 @@ static int place_of_script(const struct options *options, enum what_kind kind)
 }
 
 /*
- * The prefix of teed lines: torchrun's, unless the user names another one or --prefix asks for ours (NULL).
+ * Returns the template for the prefix of teed lines. It is the user's, or with --prefix ours (NULL), or else
+ * torchrun's.
  */
 static const char *prefix_template(const struct options *options)
 {
@@ -350,9 +360,9 @@ static const char *prefix_template(const struct options *options)
 }
 
 /*
- * Choose and make the run directory of a program. It is the one that --run-dir names, else one below
- * --log-dir, else a new temporary one, as in torchrun. If no temporary one can be made, a program whose
- * output is not captured runs without.
+ * Chooses and makes the run directory of a program. It is the one that --run-dir names, otherwise a new one
+ * below --log-dir, otherwise a new temporary one, as in torchrun. If no temporary one can be made, a program
+ * whose output is not captured runs without a run directory.
  */
 static int set_program_dir(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -368,7 +378,7 @@ static int set_program_dir(struct launch *launch, const struct options *options,
                                            "give --log-dir or --run-dir")
                    : 0;
     }
-    if (run_dir != NULL) { /* the agent makes and locks it */
+    if (run_dir != NULL) { /* only the name is resolved here; the agent makes this directory and locks it */
         config->run_dir = launch->run_dir;
         config->run_dir_named = true;
         return exit_status_of(rundir_named_path(launch->run_dir, run_dir, err));
@@ -389,7 +399,7 @@ static int set_program_dir(struct launch *launch, const struct options *options,
     return 0;
 }
 
-/* Look whether --log-dir can be used, without making anything. */
+/* Checks that --log-dir can be used, without making anything. Returns 0, or the exit status. */
 static int check_log_dir(const struct options *options, const struct surroundings *around,
                          struct fsdp_err *err)
 {
@@ -402,8 +412,8 @@ static int check_log_dir(const struct options *options, const struct surrounding
 }
 
 /*
- * PyTorch's own build does not start a health check server at this port either, and prints a line. Like it,
- * this ignores a word that is no number.
+ * Prints a note if the user asks for torchrun's health check server. fsdprun has none, and neither has
+ * PyTorch's public build, which prints such a note too. Like PyTorch, this ignores a value that is no number.
  */
 static void note_health_check(struct launch *launch, const struct surroundings *around)
 {

@@ -1,6 +1,4 @@
-/*
- * Are there GPUs enough for the workers of this node?
- */
+/* Checks whether this node has enough GPUs for its workers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,9 +47,9 @@ int launch_check_devices(struct launch *launch, const struct job *job, const str
     int n = 0;
 
     if (strcmp(job->run.device, "cpu") == 0)
-        return 0; /* such a job does not use the driver, so it is not asked */
+        return 0; /* such a job uses no GPU, so the driver is not asked */
     if (strcmp(job->run.device, "auto") == 0 && launch_env(around, "FSDP_DEVICE") != NULL)
-        return 0; /* FSDP_DEVICE decides, in the workers */
+        return 0; /* each worker reads FSDP_DEVICE and chooses by it */
     if (around->count_devices != NULL)
         n = around->count_devices(around->arg, "cuda", config->virtual_local_rank, why, sizeof why);
     switch (launch_judge_devices(job, config->n_workers, n, why, words, sizeof words)) {
@@ -69,7 +67,7 @@ int launch_check_devices(struct launch *launch, const struct job *job, const str
     return 0;
 }
 
-/* This is no error: a program may run several of its workers on one GPU, or none. */
+/* Too few devices are no error here: several workers of a program may use one GPU, or none. */
 void launch_note_few_devices(struct launch *launch, const struct surroundings *around)
 {
     const struct agent_config *config = &launch->config;

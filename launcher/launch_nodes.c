@@ -1,6 +1,4 @@
-/*
- * Where the nodes of a run meet, and what their workers are told of it.
- */
+/* Fills in where the nodes of a run meet, and what their workers are told about it. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,7 +29,7 @@ static const char *text_of(const struct options *options, enum option_id id)
     return options->of[id].text;
 }
 
-/* Is the endpoint an etcd, in which the nodes find the one that leads? No node is the fixed host then. */
+/* Is the endpoint an etcd? Then the nodes find in it which node leads, and no node is the fixed host. */
 static bool meets_by_etcd(const struct options *options)
 {
     const char *endpoint = text_of(options, OPT_RDZV_ENDPOINT);
@@ -39,7 +37,10 @@ static bool meets_by_etcd(const struct options *options)
     return endpoint != NULL && etcd_endpoints_are_named(endpoint);
 }
 
-/* Read host and port of an option. `fallback` is the port where the option names none. */
+/*
+ * Reads host and port of an option. `fallback` is the port if the option names none. Returns 0, or the exit
+ * status.
+ */
 static int read_endpoint(const struct options *options, enum option_id id, char host[LAUNCH_HOST_BYTES],
                          int fallback, int *port, struct fsdp_err *err)
 {
@@ -51,7 +52,7 @@ static int read_endpoint(const struct options *options, enum option_id id, char 
     return FSDP_EXIT_USAGE;
 }
 
-/* Read --master-addr, which has no port (that is --master-port). IPv6 may stand in brackets, or without. */
+/* Reads --master-addr, which has no port: --master-port has it. An IPv6 address may be in brackets or not. */
 static int read_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
     const char *text = text_of(options, OPT_MASTER_ADDR), *colon = strchr(text, ':');
@@ -74,9 +75,9 @@ static int read_master(struct launch *launch, const struct options *options, str
 }
 
 /*
- * Several nodes meet at --rdzv-endpoint, else at --master-addr and --master-port. If both are given, the
- * workers are told the second. If the second repeats the first, the workers get another port: the agents
- * listen at that one.
+ * Sets the endpoint at which several nodes meet. It is --rdzv-endpoint, or else --master-addr and
+ * --master-port. If both are given, the workers get the second as MASTER_ADDR and MASTER_PORT. If both name
+ * the same address, the workers get another port, because the agents listen at that one.
  */
 static int set_endpoint(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -117,15 +118,15 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
 }
 
 /*
- * The nodes of a Slurm step share no secret unless the user gives one. So the first node makes one up, in a
- * file that the others wait for.
+ * Gives all nodes of a Slurm step the same secret, if the user gave none. The first node makes one up and
+ * writes it to a file. The other nodes wait for that file.
  */
 static enum fsdp_status share_secret(struct launch *launch, const struct slurm_step *step,
                                      const struct launch_world *world, struct fsdp_err *err)
 {
     char *path = launch->secret_file;
 
-    /* A step may run one job after another. */
+    /* A step may run several jobs, one after another, so the name of the job is part of the file's name. */
     if (snprintf(path, sizeof launch->secret_file, "%s/.secret-%s%s%s", world->secret_folder, step->id,
                  world->job_name == NULL ? "" : "-",
                  world->job_name == NULL ? "" : world->job_name) >= (int)sizeof launch->secret_file)
@@ -149,7 +150,7 @@ static int set_secret(struct launch *launch, const struct options *options, cons
     if (status != FSDP_OK)
         return exit_status_of(status);
     if (launch->secret.n_bytes == 0 && around->slurm != NULL && options_has(options, OPT_DRY_RUN))
-        return 0; /* nothing is made for a launch that is only printed */
+        return 0; /* --dry-run only prints the launch, so no secret is made */
     if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
         return launch_bad_usage(err,
                                 "more than one node needs --secret-file FILE (or, on a network you trust, "
@@ -195,11 +196,12 @@ static bool is_c10d(const struct options *options)
 }
 
 /*
- * MASTER_ADDR and MASTER_PORT on one node, if the user names them.
- *   static  the port of --rdzv-endpoint is the workers' port
- *   c10d    that port is only for nodes to meet, and one node does not meet. As under torchrun the store gets
- *           a free port in each generation, so that two runs may name the same endpoint.
- * An etcd as the endpoint names neither.
+ * Sets MASTER_ADDR and MASTER_PORT of a run on one node, if the user names them. With --rdzv-endpoint, its
+ * host is MASTER_ADDR, and its port depends on the backend:
+ *   static  that port is MASTER_PORT
+ *   c10d    that port serves only for nodes to meet, and a single node meets no other. As under torchrun the
+ *           store gets a free port in each generation, so two runs may name the same endpoint.
+ * An etcd as the endpoint sets neither.
  */
 static int set_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -223,9 +225,9 @@ static int set_master(struct launch *launch, const struct options *options, stru
 }
 
 /*
- * --standalone means this node alone. torchrun silently ignores options that say otherwise. Here such an
- * option on the command line is refused. One that a cluster has put into the environment is ignored, with a
- * line.
+ * Handles an option that contradicts --standalone, which means this node alone. torchrun ignores such an
+ * option silently. Here it is refused if it is on the command line. If a cluster has put it into the
+ * environment, it is ignored, and a note says so.
  */
 static int contradiction(struct launch *launch, const struct options *options, enum option_id id,
                          struct fsdp_err *err)
@@ -276,7 +278,7 @@ static int set_conf(struct launch *launch, const struct options *options, struct
         launch_note(launch, "%s: nothing here knows of %s", options->of[OPT_RDZV_CONF].origin, conf->unknown);
     if (conf->join_timeout_s > 0)
         config->join_timeout_ms = conf->join_timeout_s * 1000;
-    else if (conf->timeout_s > 0) /* with static it is how long nodes wait for node 0 */
+    else if (conf->timeout_s > 0) /* with the backend static: how long nodes wait for node 0 */
         config->join_timeout_ms = conf->timeout_s * 1000;
     if (conf->last_call_timeout_s > 0)
         config->last_call_timeout_ms = conf->last_call_timeout_s * 1000;
@@ -285,7 +287,7 @@ static int set_conf(struct launch *launch, const struct options *options, struct
     return 0;
 }
 
-/* With c10d, and where nodes find each other in an etcd, a node may leave its rank open (-1). */
+/* Returns the rank of this node. -1: the run may choose it, with c10d or if the nodes meet in an etcd. */
 static int node_rank(const struct options *options, int n_nodes)
 {
     if (text_of(options, OPT_NODE_RANK) != NULL)
@@ -293,15 +295,18 @@ static int node_rank(const struct options *options, int n_nodes)
     return n_nodes > 1 && (is_c10d(options) || meets_by_etcd(options)) ? -1 : 0;
 }
 
-/* Is no place to meet given? On one node torchrun then acts as with --standalone, with static too. */
+/*
+ * Did the user name no place to meet? On one node torchrun then behaves as with --standalone, even with the
+ * backend static.
+ */
 static bool names_no_place(const struct options *options)
 {
     return text_of(options, OPT_RDZV_ENDPOINT) == NULL && !options_has(options, OPT_MASTER_PORT);
 }
 
 /*
- * Does the user not want the agent to serve the store? PyTorch has a variable for that. As under torchrun it
- * counts only if no fixed master address or port is asked for.
+ * Does the user want the agent not to serve the store? PyTorch has this variable for it. As under torchrun,
+ * it has no effect if the user asks for a fixed master address or port.
  */
 static bool wants_no_store(const struct options *options, const struct surroundings *around)
 {
@@ -321,7 +326,7 @@ int launch_set_run_id(struct launch *launch, const struct options *options, stru
         return 0;
     if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r)
         return exit_status_of(fsdp_fail(err, FSDP_ERR_IO, "getrandom: %s", strerror(errno)));
-    r[6] = 0x40 | (r[6] & 0x0f); /* RFC 4122: version 4 (random) */
+    r[6] = 0x40 | (r[6] & 0x0f); /* RFC 4122: a UUID of version 4, which is random */
     r[8] = 0x80 | (r[8] & 0x3f);
     snprintf(launch->run_id, sizeof launch->run_id,
              "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0], r[1], r[2], r[3],
@@ -341,7 +346,7 @@ static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_e
     return launch_bad_usage(err, "%s", words);
 }
 
-/* Whoever asks Slurm for several nodes, and forgets srun, would use one of them. */
+/* Refuses a Slurm job of several nodes that was started without srun: it would use only one of them. */
 static int refuse_idle_nodes(const struct options *options, const struct surroundings *around,
                              struct fsdp_err *err)
 {
@@ -356,7 +361,7 @@ static int refuse_idle_nodes(const struct options *options, const struct surroun
         n_nodes, options->program, options->rest[0]);
 }
 
-/* A node of the step for each that the world needs: else those that are there would wait in vain. */
+/* Refuses a world that needs more nodes than the Slurm step has: the nodes of the step would wait in vain. */
 static int refuse_missing_nodes(const struct launch *launch, const struct options *options,
                                 const struct surroundings *around, struct fsdp_err *err)
 {
@@ -371,7 +376,10 @@ static int refuse_missing_nodes(const struct launch *launch, const struct option
                             launch->config.min_nodes, step->n_nodes);
 }
 
-/* Is this node all of its Slurm step? Then its tasks are no worlds of their own: the first one launches. */
+/*
+ * Is this node the only one of its Slurm step? Then its tasks are not worlds of their own: the first task
+ * launches.
+ */
 static bool is_whole_step(const struct surroundings *around)
 {
     return around->slurm != NULL && around->slurm->n_nodes == 1;
@@ -408,7 +416,10 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
         return status != 0 ? status : set_master(launch, options, err);
     }
     if (around->slurm != NULL) {
-        /* A name may lead elsewhere, but Slurm says which node is meant. It signals all nodes of a step. */
+        /*
+         * The endpoint's host name may resolve to another address, but Slurm says which node is the first. It
+         * also sends each signal to all nodes of a step.
+         */
         if (config->hosting == AGENT_HOST_AUTO)
             config->hosting = around->slurm->node == 0 ? AGENT_HOST_YES : AGENT_HOST_NO;
         config->signals_for_all = true;

@@ -1,6 +1,4 @@
-/*
- * What happens to the output of the workers.
- */
+/* Fills in where the output of the workers goes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +12,7 @@ static int no_memory(int n_workers, struct fsdp_err *err)
 
 typedef enum fsdp_status parse_ranks(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
 
-/* Set *out to one value per local rank; it stays NULL if the option is not given. */
+/* Sets *out to an array with one value for each local rank. If the option was not given, *out stays NULL. */
 static int set_ranks(const struct options *options, enum option_id id, parse_ranks *parse, int n_workers,
                      unsigned char **out, struct fsdp_err *err)
 {
@@ -27,7 +25,7 @@ static int set_ranks(const struct options *options, enum option_id id, parse_ran
         return no_memory(n_workers, err);
     if (parse(text, n_workers, *out, err) == FSDP_OK)
         return 0;
-    /* The form of the text was checked when it was parsed. Only now is the number of ranks known. */
+    /* option_check() has checked the form of the text. The number of ranks is known only now. */
     fsdp_wrap(err, "%s", options->of[id].origin);
     return FSDP_EXIT_USAGE;
 }
@@ -50,7 +48,7 @@ static bool wants_color(const struct options *options, const struct surroundings
     return around->err_is_terminal && terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
-/* A detached job has no console: each stream goes to its file, also where --tee would show it. */
+/* Sends each stream of a detached job to its file only, even with --tee: a detached job has no console. */
 static int redirect_all(struct launch *launch, struct fsdp_err *err)
 {
     struct agent_output *output = &launch->config.output;

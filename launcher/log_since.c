@@ -69,13 +69,15 @@ enum fsdp_status log_since_read(const char *text, int64_t now_ms, int64_t *since
     return FSDP_OK;
 }
 
-/* A row of the times. */
+/* One row of the file with the times (agent/output/log_times.h): at that time the log had that length. */
 struct row {
     int64_t ms;
     uint64_t inode, offset;
 };
 
-/* Read the row at *text, and move on to the next one. Returns false if there is none, or it is damaged. */
+/*
+ * Reads the row at *text, and moves *text to the next row. Returns false if there is none, or it is damaged.
+ */
 static bool read_row(const char **text, struct row *row)
 {
     char *end;
@@ -94,10 +96,10 @@ static bool read_row(const char **text, struct row *row)
 }
 
 /*
- * Find the first row whose second ends after `since_ms`: what was written before it is older. Returns whether
- * there is one.
- *   found  gets it; 0 if it is the first row of all, and later: then the whole log is wanted. Without one it
- *          gets the last row, or 0 if there is no row
+ * Finds the first row that is less than a second older than `since_ms`, or newer. Bytes before its offset
+ * were written earlier than `since_ms`. Returns false if there is no such row.
+ *   found  receives that row. Zero if the first row of all is newer than `since_ms`: then the whole log is
+ *          wanted. Without such a row it receives the last one, or zero if there is no row.
  */
 static bool find_row(const char *text, int64_t since_ms, struct row *found)
 {
@@ -115,7 +117,7 @@ static bool find_row(const char *text, int64_t since_ms, struct row *found)
     return false;
 }
 
-/* Go back from *offset to the beginning of its line, but not further than a read. */
+/* Moves *offset back to the beginning of its line, but at most by the size of one read. */
 static void go_to_line(const char *path, ino_t inode, off_t *offset)
 {
     char bytes[65536];
@@ -155,7 +157,7 @@ void log_since_find(const char *path, int64_t since_ms, ino_t *inode, off_t *off
     *inode = 0;
     *offset = 0;
     if (stat(path, &at) < 0)
-        return; /* it will be written later */
+        return; /* the log does not exist yet, so all of it is wanted */
     if (log_times_path(name, sizeof name, path))
         fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0 && file_read(fd, TIMES_BYTES, &text, &length) != FSDP_OK)

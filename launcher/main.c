@@ -1,6 +1,4 @@
-/*
- * fsdprun: reads its options, decides what is run, and runs it.
- */
+/* The program fsdprun: reads its options, decides what to run, and runs it. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -51,7 +49,7 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
                                      .err_is_terminal = isatty(2) };
 }
 
-/* fsdprun help [SUBCOMMAND | all] */
+/* Runs `fsdprun help [SUBCOMMAND | all]`. */
 static int run_help(const struct options *options)
 {
     const char *topic = options->n_rest > 1 ? options->rest[1] : NULL;
@@ -98,7 +96,7 @@ static int run_subcommand(const struct options *options, const struct options_in
     return complain("fsdprun", FSDP_EXIT_USAGE, words);
 }
 
-/* --install-as-torchrun, --uninstall-as-torchrun */
+/* Runs --install-as-torchrun or --uninstall-as-torchrun. */
 static int change_torchrun(const struct options *options, int argc, const char *called,
                            enum fsdp_status (*change)(const char *called, char *said, struct fsdp_err *err))
 {
@@ -124,7 +122,10 @@ static int run_here(const struct options *options, enum what_kind kind, const st
     return kind == WHAT_JOB ? cmd_run_job(options, around) : cmd_run_program(options, kind, around);
 }
 
-/* Runs it in the first task of a node. The others wait for that one. */
+/*
+ * Under Slurm: the first task of a node runs the job or program. The other tasks wait for the first one's
+ * end.
+ */
 static int run_task(const struct options *options, enum what_kind kind, const struct surroundings *around)
 {
     const int64_t late_ms = clock_now_ms() + FIRST_TASK_WAIT_MS;
@@ -160,7 +161,7 @@ static int run(struct options *options, const struct options_input *input, struc
 
     if (kind == WHAT_SUBCOMMAND)
         return run_subcommand(options, input, around);
-    if (meant != NULL) { /* 127, as for any program that does not exist */
+    if (meant != NULL) { /* 127 is the status of a program that does not exist */
         say(stderr, "%s: %s is no file and not on PATH; did you mean the subcommand %s?", options->program,
             options->rest[0], meant);
         return 127;
@@ -168,15 +169,16 @@ static int run(struct options *options, const struct options_input *input, struc
     if ((options_has(options, OPT_AGENT) || options_has(options, OPT_DETACH)) && around->start_fd == NULL &&
         !options_has(options, OPT_DRY_RUN))
         return client_run(options, input->argv, is_job, around->own_path);
-    /* A process of fsdp-agent has the variables of a task, and is none. */
+    /* A process that fsdp-agent started may have a Slurm task's variables, but it is no task of that step. */
     if (around->start_fd == NULL && slurm_defaults_apply(&defaults, options, is_job, around, &err) != FSDP_OK)
         return complain(options->program, FSDP_EXIT_USAGE, err.message);
     return around->slurm == NULL ? run_here(options, kind, around) : run_task(options, kind, around);
 }
 
 /*
- * fsdp-agent runs its jobs as fsdprun with one word before those of the user (agent/daemon/control_proto.h).
- * Take that word out: the words move up by one. Returns false when there is none.
+ * fsdp-agent runs its jobs as fsdprun with one extra word before those of the user
+ * (agent/daemon/control_proto.h). This function removes that word, and moves the others up by one. Returns
+ * false if there is none.
  */
 static bool take_start_word(int *argc, char ***argv, int *start_fd)
 {
@@ -211,7 +213,7 @@ int main(int argc, char **argv)
     writer_process_main(argc, argv);
     copies_process_main(argc, argv);
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
-        return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
+        return cmd_docs(argv[1] + 7, stdout); /* called by `make docs` */
     if (argc >= 2 && strncmp(argv[1], DOCTOR_NODE_WORD, strlen(DOCTOR_NODE_WORD)) == 0)
         return cmd_doctor_node(argv[1] + strlen(DOCTOR_NODE_WORD), argc > 2 ? argv[2] : NULL);
     if (options_read(&options, &input, &err) != FSDP_OK)

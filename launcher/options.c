@@ -64,10 +64,11 @@ static enum fsdp_status take(const struct parsing *parsing, const struct option 
         parsing->options->sets[parsing->options->n_sets++] = text;
         return FSDP_OK;
     }
-    /* --color and --no-color exclude each other: the last one counts. */
+    /* --color and --no-color exclude each other: the later one cancels the earlier one. */
     if (option->id == OPT_COLOR || option->id == OPT_NO_COLOR)
         parsing->options->of[option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR].text = NULL;
-    value->text = *text == '\0' ? NULL : text; /* an empty text that is allowed counts as not given */
+    /* an empty text, if the option allows one, means that it is not given */
+    value->text = *text == '\0' ? NULL : text;
     snprintf(value->origin, sizeof value->origin, "%s", origin);
     return FSDP_OK;
 }
@@ -91,7 +92,10 @@ static enum fsdp_status read_variable(const struct parsing *parsing, const struc
     return take(parsing, option, name, text);
 }
 
-/* The strongest variable first. Once one is taken the others are not read, so they may be wrong. */
+/*
+ * Reads the environment variables of an option, the strongest one first. After one has set the option, the
+ * others are not read, so a wrong value in them does no harm.
+ */
 static enum fsdp_status read_variables(const struct parsing *parsing, const struct option *option)
 {
     char name[OPTION_ORIGIN_BYTES];
@@ -113,7 +117,7 @@ static enum fsdp_status read_environment(const struct parsing *parsing)
     return status;
 }
 
-/* Does `name` begin with the `length` bytes of `written`? Underscores count as dashes. */
+/* Do the first `length` bytes of `name` and `written` agree? An underscore in `written` counts as a dash. */
 static bool same_start(const char *name, const char *written, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -122,7 +126,10 @@ static bool same_start(const char *name, const char *written, size_t length)
     return true;
 }
 
-/* The error of an ambiguous name: "--n may be --nnodes, --node-rank or --no-python". `n` options begin so. */
+/*
+ * Reports an ambiguous name: "--n may be --nnodes, --node-rank or --no-python". `n` is how many options begin
+ * so.
+ */
 static void name_candidates(const struct parsing *parsing, const char *written, size_t length, size_t n)
 {
     char names[FSDP_ERR_MESSAGE_BYTES] = "";
@@ -155,9 +162,9 @@ static void no_option(const struct parsing *parsing, const char *dashes, const c
 }
 
 /*
- * Find the option that `written` names or begins. If several options begin so, three groups are tried in this
- * order: torchrun's thirty, its later ones, ours. The first group with exactly one such option decides. A
- * group with more makes the name ambiguous.
+ * Finds the option that has the name `written`, or whose name begins so. If several begin so, three groups
+ * are tried in this order: torchrun's thirty options, its later ones, ours. The first group with exactly one
+ * such option decides. If a group has more, the name is ambiguous.
  */
 static const struct option *find_long(const struct parsing *parsing, const char *written, size_t length)
 {
@@ -196,7 +203,10 @@ static const struct option *find_letter(const struct parsing *parsing, char lett
     return NULL;
 }
 
-/* As for Python's argparse: "-", negative numbers ("-1", "-0.5") and texts with a space are values. */
+/*
+ * Does the argument look like an option? As in Python's argparse, "-", negative numbers ("-1", "-0.5") and
+ * texts with a space are values.
+ */
 static bool looks_like_option(const char *text)
 {
     const char *digits = text + 1;
@@ -209,7 +219,10 @@ static bool looks_like_option(const char *text)
     return *digits != '\0';
 }
 
-/* Take an option and its value. `attached` is the value if it was in the same argument, else NULL. */
+/*
+ * Reads an option with its value. `attached` is the value if it is in the same argument. NULL: the next
+ * argument is the value.
+ */
 static enum fsdp_status take_argument(struct parsing *parsing, const struct option *option,
                                       const char *attached)
 {
@@ -234,7 +247,7 @@ static enum fsdp_status take_argument(struct parsing *parsing, const struct opti
     return take(parsing, option, origin, text);
 }
 
-/* Options by letter: -r3, -r 3, -r=3, -m. Several flags may share one dash, as in -qm. */
+/* Reads options by letter: -r3, -r 3, -r=3, -m. Several flags may share one dash, as in -qm. */
 static enum fsdp_status read_letters(struct parsing *parsing, const char *letters)
 {
     for (; *letters != '\0'; letters++) {
@@ -265,7 +278,9 @@ static enum fsdp_status read_option(struct parsing *parsing, const char *argumen
     return take_argument(parsing, option, equals == NULL ? NULL : equals + 1);
 }
 
-/* Is `name`, the first word that is no option, a job file? Then the options after it are ours. */
+/*
+ * Is `name` a job file? It is the first word that is no option. After a job file the options are still ours.
+ */
 static bool rest_is_job(const struct options *options, const char *name)
 {
     return !options->as_torchrun && !options_has(options, OPT_MODULE) &&
@@ -273,7 +288,10 @@ static bool rest_is_job(const struct options *options, const char *name)
            options_names_job(name);
 }
 
-/* Was a page asked for, or the link torchrun? Then nothing is run, and nothing else is read. */
+/*
+ * Does the user want only a page, or to change the link torchrun? Then nothing is run, and the rest of the
+ * command line is not read.
+ */
 static bool is_page(const struct options *options)
 {
     return options_has(options, OPT_HELP) || options_has(options, OPT_HELP_ALL) ||
@@ -315,7 +333,7 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
     return FSDP_OK;
 }
 
-/* Options that need or exclude each other. */
+/* Checks options that need or exclude each other. */
 static enum fsdp_status check_together(const struct options *options, struct fsdp_err *err)
 {
     if (options->n_rest == 0)
@@ -338,8 +356,8 @@ static enum fsdp_status check_together(const struct options *options, struct fsd
 }
 
 /*
- * Count devices for --nproc-per-node gpu, xpu or auto. This is done after parsing, because it takes a moment
- * and depends on --virtual-local-rank.
+ * Counts the devices for --nproc-per-node gpu, xpu or auto. It does so after parsing, because counting takes
+ * time and depends on --virtual-local-rank.
  */
 static enum fsdp_status count_devices(struct options *options, const struct options_input *input,
                                       struct fsdp_err *err)
@@ -380,12 +398,18 @@ enum fsdp_status options_read(struct options *options, const struct options_inpu
     options->sets = calloc((size_t)input->argc + 1, sizeof *options->sets);
     if (options->sets == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the options");
-    /* These three decide where the program's arguments begin. Their errors are reported below. */
+    /*
+     * These three are read first, because they decide where the arguments of the program begin.
+     * read_environment() reads them again and reports their errors.
+     */
     (void)read_variables(&parsing, option_find(OPT_MODULE));
     (void)read_variables(&parsing, option_find(OPT_NO_PYTHON));
     (void)read_variables(&parsing, option_find(OPT_RUN_PATH));
     status = read_arguments(&parsing);
-    /* After the command line: a wrong variable prevents neither --help nor an option that overrides it. */
+    /*
+     * Read after the command line. So a variable with a wrong value does not prevent --help, and an option on
+     * the command line overrides it.
+     */
     if (status == FSDP_OK && !is_page(options))
         status = read_environment(&parsing);
     if (status == FSDP_OK && !is_page(options))
@@ -417,5 +441,5 @@ void options_fini(struct options *options)
 
     free(options->sets);
     memset(options, 0, sizeof *options);
-    options->program = program; /* the caller still prints it, in front of the error */
+    options->program = program; /* still valid: the caller prints it in front of the error */
 }

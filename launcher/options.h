@@ -1,12 +1,12 @@
 /*
  * The command line of fsdprun. One table of options serves the parser, --help, the manual page, shell
- * completion and --dry-run. Pure: what the parser knows of its surroundings comes in through struct
+ * completion and --dry-run. Pure: the parser gets what it must know about the machine in struct
  * options_input.
  *
- *   - Names take dashes or underscores. A name may be cut short if no other option begins the same.
- *   - The words after a program belong to the program. The options after a job file are ours.
+ *   - Names may have dashes or underscores. A name may be shortened if no other option begins the same.
+ *   - The words after a program belong to that program. The options after a job file are fsdprun's.
  *   - The command line wins over FSDPRUN_<NAME>, which wins over PET_<NAME>.
- *   - All of torchrun's options are here, and mean what they mean there (docs/torchrun-differences.md).
+ *   - All of torchrun's options exist, with the same meaning (docs/torchrun-differences.md).
  */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
@@ -86,59 +86,62 @@ enum option_id {
 };
 
 enum option_kind {
-    OPTION_FLAG,     /* without a value; in the environment a whole number, 0 for off */
+    OPTION_FLAG,     /* has no value; its variable has a whole number, 0 for off */
     OPTION_TEXT,     /* any text that is not empty */
-    OPTION_BLANK,    /* any text; an empty one counts as not given */
+    OPTION_BLANK,    /* any text; an empty one means that the option is not given */
     OPTION_COUNT,    /* a whole number from `low` to `high` */
-    OPTION_REAL,     /* a number of at least 0; may have a fraction */
-    OPTION_SIZE,     /* bytes: a whole number, alone or with K, M, G or T (powers of 1024) after it */
+    OPTION_REAL,     /* a number of at least 0, with or without a fraction */
+    OPTION_SIZE,     /* bytes: a whole number, or one followed by K, M, G or T (powers of 1024) */
     OPTION_CHOICE,   /* one of `choices` */
     OPTION_PROCS,    /* a count, or the word for one: cpu, gpu, xpu, auto */
     OPTION_NODES,    /* a count, or MIN:MAX */
     OPTION_RESTARTS, /* a count, or N/SECONDS */
     OPTION_STREAMS,  /* 0 to 3, or RANK:N,RANK:N,... */
-    OPTION_RANKS,    /* RANK,RANK,...; an empty text counts as not given */
-    OPTION_PATTERNS, /* TEXT,TEXT,... with ",," for a comma */
-    OPTION_SIGNALS,  /* NAME,NAME,... with or without SIG */
+    OPTION_RANKS,    /* RANK,RANK,...; an empty text means that the option is not given */
+    OPTION_PATTERNS, /* TEXT,TEXT,... with ",," for a comma inside a text */
+    OPTION_SIGNALS,  /* NAME,NAME,... each with or without SIG */
     OPTION_CONF,     /* KEY=VALUE,KEY=VALUE,... (launcher/rdzv_conf.h) */
-    OPTION_SETTING,  /* section.key=value; may be given again, and all are kept */
+    OPTION_SETTING,  /* section.key=value; the option may be repeated, and all are kept */
 };
 
 /*
- * Whose option it is. A name that is cut short means one of torchrun's rather than one of ours, so that the
- * habits of its users keep their meaning.
+ * Where an option comes from. If a shortened name fits an option of torchrun and one of ours, it means
+ * torchrun's. So it keeps its meaning for users of torchrun.
  */
 enum option_origin {
     OPTION_OURS,
-    OPTION_TORCHRUN,       /* one of its thirty, or --help */
-    OPTION_TORCHRUN_LATER, /* new in PyTorch 2.15 */
+    OPTION_TORCHRUN,       /* one of torchrun's thirty options, or --help */
+    OPTION_TORCHRUN_LATER, /* an option that is new in PyTorch 2.15 */
 };
 
-/* What a field of struct agent_config is, or (FIELD_GIVEN) that the option's own value is meant. */
+/*
+ * The type of a field of struct agent_config, for printing it. With FIELD_GIVEN the option's own value is
+ * printed instead.
+ */
 enum field_kind {
     FIELD_NONE,    /* the end of a list of fields */
-    FIELD_GIVEN,   /* no field: the value as it was given, else the default; flags as true or false */
+    FIELD_GIVEN,   /* no field: the option's value as given, else its default; flags as true or false */
     FIELD_IS_SET,  /* a pointer, shown as true or false */
     FIELD_INT,     /* int; a negative one is shown as null */
     FIELD_BYTES,   /* uint64_t */
     FIELD_SECONDS, /* int64_t of milliseconds */
     FIELD_BOOL,
     FIELD_TEXT,    /* const char *, or NULL */
-    FIELD_TEXTS,   /* char *const *, zero-terminated, or NULL for none */
+    FIELD_TEXTS,   /* char *const *, terminated by NULL, or NULL for none */
     FIELD_SIGNALS, /* uint64_t, bit s for signal s */
     FIELD_STREAMS, /* const unsigned char *, one per local rank; NULL: all 0 */
     FIELD_RANKS,   /* const unsigned char *, 1 or 0 per local rank; NULL: all 1 */
     FIELD_HOSTING, /* enum agent_hosting */
 };
 
-/* One line of --dry-run: `key` and the field at `offset` of struct agent_config. */
+/* One line of --dry-run: it shows `key` and the field at `offset` in struct agent_config. */
 struct option_field {
     const char *key;
     enum field_kind kind;
     size_t offset;
 };
 
-enum { OPTION_MOST_FIELDS = 5 }; /* with the FIELD_NONE at the end */
+enum { OPTION_MOST_FIELDS = 5 }; /* including the FIELD_NONE at the end */
 
 struct option {
     enum option_id id;
@@ -146,18 +149,19 @@ struct option {
     char letter; /* 0: none */
     enum option_kind kind;
     const char *argument;
-    int64_t low, high;          /* limits of a count */
-    const char *const *choices; /* NULL at the end: all values of a choice, else values that shells offer */
-    const char *instead;        /* what the refusal of another value says in place of the choices */
+    int64_t low, high; /* limits of a count */
+    /* ends with NULL: all values of OPTION_CHOICE; for other kinds, values that shells offer */
+    const char *const *choices;
+    const char *instead; /* text of the message that refuses another value; NULL: the choices are listed */
     enum option_origin from;
     bool pet;             /* PET_<NAME> is read too */
     bool no_env;          /* no variable is read, not even FSDPRUN_<NAME> */
-    const char *also;     /* one more variable, which is read last */
-    const char *called;   /* names that other launchers use, separated by '|', for "did you mean" */
-    const char *brief;    /* the option's line on the short page; NULL: only the long page has it */
-    const char *fallback; /* the default, as shown */
+    const char *also;     /* one more variable, read after the others */
+    const char *called;   /* names of this option in other launchers, separated by '|', for "did you mean" */
+    const char *brief;    /* line of the option on the page of --help; NULL: only --help-all has it */
+    const char *fallback; /* the default, as pages show it */
     const char *group, *help;
-    /* what the option decides; none: it has no line in --dry-run */
+    /* Fields that this option sets. If there are none, --dry-run prints no line for it. */
     struct option_field fields[OPTION_MOST_FIELDS];
 };
 
@@ -171,150 +175,162 @@ struct option_value {
     int64_t number;                   /* a count or size; MAX of MIN:MAX; for a flag 1 (on) or 0 */
     int64_t least;                    /* MIN of MIN:MAX, else the number */
     int64_t window_s;                 /* SECONDS of N/SECONDS, else 0 */
-    char origin[OPTION_ORIGIN_BYTES]; /* where it was given: "--nnodes", "PET_NNODES" */
-    bool is_weak;                     /* by options_default(): a key of the job file wins */
+    char origin[OPTION_ORIGIN_BYTES]; /* where it was given, such as "--nnodes" or "PET_NNODES" */
+    bool is_weak;                     /* set by options_default(): a key of the job file wins over it */
 };
 
 struct options {
     struct option_value of[OPT_COUNT];
-    const char **sets; /* the values of --set, in the order given; the array is owned */
+    const char **sets; /* (n_sets) the values of --set in the given order; the array is owned */
     size_t n_sets;
-    const char *run_name; /* the default of a job's run.name; NULL: the job file's name */
-    char *const *rest;    /* what is run, and its arguments; borrowed from argv */
+    const char *run_name; /* default of a job's run.name; NULL: the default is the name of the job file */
+    char *const *rest;    /* what to run, and its arguments; borrowed from argv */
     int n_rest;
-    bool dashes;         /* "--" came before it: then a reserved word is a program */
+    bool dashes;         /* "--" came before it: a reserved word is then a program */
     bool as_torchrun;    /* fsdprun was called by the name torchrun */
     const char *program; /* the name that our messages begin with: "fsdprun" or "torchrun" */
 };
 
-/* What the parser reads, and what it asks about its surroundings. */
+/* What the parser reads, and how it asks about this machine. */
 struct options_input {
     int argc;
     char *const *argv;
     const char *(*get_env)(void *arg, const char *name);
-    void *arg;  /* of get_env and count_devices */
-    int n_cpus; /* CPUs that may be used here */
-    /* Long options that the caller reads itself, NULL at the end: "did you mean" offers them. NULL: none. */
+    void *arg;  /* passed to get_env and count_devices */
+    int n_cpus; /* CPUs that this process may use */
+    /*
+     * Long options that the caller reads itself, terminated by NULL, for "did you mean". NULL: there are
+     * none.
+     */
     const char *const *own;
     /**
-     * Count the devices that a worker of this node would see. NULL: there are none.
+     * Returns how many devices a worker of this node would see. The pointer may be NULL: there are no
+     * devices.
      *   word      gpu, xpu, or auto for any kind
-     *   one_each  each worker is shown one device only
-     *   why       gets a clause that says why, where there are none
+     *   one_each  each worker sees only one device
+     *   why       receives the reason if there are none
      */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
 };
 
 /**
- * Parse the command line and the environment. --help, --help-all, --version, --print-completion and those
- * that change the link torchrun end the parsing where they stand.
- *   FSDP_ERR_CONFIG, FSDP_ERR_NOMEM  one line in `err` names the option as it was written. Nothing is left to
- *                                    free, and options->program is set.
+ * Parses the command line and the environment. It stops at --help, --help-all, --version, --print-completion
+ * and the options that change the link torchrun, and reads nothing after them.
+ *   FSDP_ERR_CONFIG, FSDP_ERR_NOMEM  one line in `err` names the option as the user wrote it. Nothing is left
+ *                                    to free, and options->program is set.
  */
 enum fsdp_status options_read(struct options *options, const struct options_input *input,
                               struct fsdp_err *err);
 
 /**
- * Set an option that was not given, because of a variable that is not its own.
- *   origin  the variable; borrowed until the end of the call
- *   text    borrowed as long as the options are used
+ * Sets an option that was not given, to a value that another program's variable implies.
+ *   origin  name of that variable; copied
+ *   text    the value; borrowed as long as the options are used
  *   FSDP_ERR_CONFIG  the option does not take `text`
  */
 enum fsdp_status options_default(struct options *options, enum option_id id, const char *origin,
                                  const char *text, struct fsdp_err *err);
 
-/** Free what options_read() allocated. Only options->program stays valid. */
+/** Frees what options_read() allocated. Only options->program stays valid. */
 void options_fini(struct options *options);
 
-/** Return the row of the table. NULL for an id that has none. */
+/** Returns the row of the option table for `id`, or NULL if there is none. */
 const struct option *option_find(enum option_id id);
 
 /**
- * Check one value of an option.
- *   origin  where it was given: the line in `err` begins with it
+ * Checks one value of an option.
+ *   origin  where the value was given; the line in `err` begins with it
  *   n_cpus  the number that the word cpu stands for
- *   value   gets the number of counts, sizes and flags; gpu, xpu and auto give 0, to be counted later
+ *   value   receives the number, for options that have one; 0 for gpu, xpu and auto, which are counted later
  *   FSDP_ERR_CONFIG  the option does not take `text`
  */
 enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
                               struct option_value *value, struct fsdp_err *err);
 
-/** The text of a value as messages show it: "nothing" if it is empty. */
+/** Returns the text of a value as messages show it: "nothing" if it is empty. */
 const char *option_text(const char *text);
 
-/** Write the variable of an option: `prefix`, then NPROC_PER_NODE for nproc-per-node. Returns `out`. */
+/**
+ * Writes the name of an option's variable: `prefix`, then for example NPROC_PER_NODE for nproc-per-node.
+ * Returns `out`.
+ */
 const char *option_env_name(const struct option *option, const char *prefix, char out[OPTION_ORIGIN_BYTES]);
 
-/** Was the option given, on the command line or in the environment? A flag with 0 counts as not given. */
+/** Was the option given, on the command line or in the environment? A flag with the value 0 was not. */
 bool options_has(const struct options *options, enum option_id id);
 
-/** Return the option's number, or `fallback` if it was not given. */
+/** Returns the option's number, or `fallback` if it was not given. */
 int64_t options_number(const struct options *options, enum option_id id, int64_t fallback);
 
 /*
- * Values that are lists. Each function returns FSDP_ERR_CONFIG for a text that is no such list, and `err`
- * says in one line why.
+ * Readers of values that are lists. If the text has not the right form, they return FSDP_ERR_CONFIG, and
+ * `err` says why in one line.
  */
 
 /**
- * Read the streams of each local rank (bit 0 stdout, bit 1 stderr) from "3" (all ranks) or "0:1,11:2".
+ * Reads which streams are meant for each local rank: bit 0 stdout, bit 1 stderr. The text is one number for
+ * all ranks ("3"), or a list ("0:1,11:2"); ranks that are not in the list get 0.
  *   n_ranks  length of `out`; 0: only check the text
  */
 enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
 
 /**
- * Set out[r] to 1 for each local rank r in a text as "0,2,11", and to 0 for the others.
+ * Reads a list of local ranks, such as "0,2,11". Sets out[r] to 1 for each rank in it, and to 0 for the
+ * others.
  *   n_ranks  length of `out`; 0: only check the text
  */
 enum fsdp_status options_ranks(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
 
 /**
- * Split a text at its commas: "a,b,,c" is "a" and "b,c", as two commas stand for one in a pattern. An empty
- * pattern is refused, because every line contains it.
- *   out  one block with the list, NULL at its end, to be freed by the caller; NULL: only check
+ * Splits a text at its commas. Two commas stand for one comma inside a pattern, so "a,b,,c" gives "a" and
+ * "b,c". An empty pattern is refused, because every line contains it.
+ *   out  receives an array that ends with NULL, in one block that the caller frees; NULL: only check the text
  */
 enum fsdp_status options_patterns(const char *text, char ***out, struct fsdp_err *err);
 
 /**
- * Read names as "SIGTERM,INT" into a set, bit s for signal s. Signals that cannot be handled, and those of
- * job control, are refused.
+ * Reads names of signals, such as "SIGTERM,INT", into a set in which bit s stands for signal s. It refuses
+ * signals that cannot be handled, and those of job control.
  */
 enum fsdp_status options_signals(const char *text, uint64_t *set, struct fsdp_err *err);
 
 /**
- * Read HOST, HOST:PORT, [IPV6] or [IPV6]:PORT.
- *   host  gets the host without brackets, in `size` bytes
- *   port  gets the port, or `fallback` if the text has none
+ * Reads HOST, HOST:PORT, [IPV6] or [IPV6]:PORT.
+ *   host  (size) receives the host, without brackets
+ *   port  receives the port, or `fallback` if the text has none
  */
 enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,
                                   struct fsdp_err *err);
 
 /**
- * Guess which option a wrong name means.
+ * Guesses which option the user meant by a name that is none.
  *   written, length  the name as written, without dashes; no long option begins with it
- *   out              gets the words after "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE" for
- *                    a key of job files
- * Returns false when nothing is close.
+ *   out              receives the words after "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE"
+ *                    for a key of job files
+ * Returns false if no option or key is close.
  */
 bool options_meant(const struct options *options, const struct options_input *input, const char *written,
                    size_t length, char out[OPTION_MEANT_BYTES]);
 
 /**
- * Read a size of at least `low` bytes, such as 512M or 80g: a number of bytes, or of powers of 1024.
- * FSDP_ERR_CONFIG: it is none.
+ * Reads a size of at least `low` bytes: a number of bytes, or one with a unit (a power of 1024), such as 512M
+ * or 80g. FSDP_ERR_CONFIG: the text is no such size.
  */
 enum fsdp_status options_size(const char *text, int64_t low, int64_t *out, struct fsdp_err *err);
 
-/** Is `name` that of a job file: *.yaml or *.yml? */
+/** Is `name` the name of a job file, *.yaml or *.yml? */
 bool options_names_job(const char *name);
 
-/** Print usage and every option. `program` is the name that fsdprun was called by: fsdprun or torchrun. */
+/** Prints the usage and every option. `program` is the name that the user called: fsdprun or torchrun. */
 void options_print_help(FILE *out, const char *program);
 
-/** Print usage and the options that most runs need. With what cmd_help() adds they fit 24 lines. */
+/**
+ * Prints the usage and the options that most runs need. With what cmd_help() adds, the page has 24 lines at
+ * most.
+ */
 void options_print_brief(FILE *out, const char *program);
 
-/** Print the options as the manual page has them, in roff. */
+/** Prints the options for the manual page, in roff. */
 void options_print_man(FILE *out);
 
 #endif

@@ -5,7 +5,7 @@
 
 enum { HELP_INDENT = 30, BRIEF_INDENT = 31 };
 
-/* Write the help of an option with its default and variable: "Nodes of the job [1] PET_NNODES". */
+/* Writes an option's help, default and variable in one text: "Nodes of the job [1] PET_NNODES". */
 static void describe(const struct option *option, char *out, size_t size)
 {
     char pet[OPTION_ORIGIN_BYTES], fallback[128] = "";
@@ -77,7 +77,7 @@ static void put_description(FILE *out, const char *program)
             "    --secret-file key train.py\n");
 }
 
-/* Options for job files only. torchrun has no job files, so its page does not show them. */
+/* Is the option only for job files? The page of torchrun, which has none, leaves these out. */
 static bool is_for_jobs(const struct option *option)
 {
     return option->id == OPT_SET || option->id == OPT_SAVE_ON_SIGNAL;

@@ -7,7 +7,7 @@
 #include "launcher/options.h"
 #include "shard_runtime/core/require.h"
 
-/* Read a short number at *at and move *at to the character after it. */
+/* Reads a number of at most nine digits at *at, and moves *at to the character after it. */
 static bool take_number(const char **at, int64_t *out)
 {
     size_t n = strspn(*at, "0123456789");
@@ -21,7 +21,7 @@ static bool take_number(const char **at, int64_t *out)
     return true;
 }
 
-/* Sets out[rank]; with n_ranks 0 there is no `out`. */
+/* Sets out[rank] to `value`. With n_ranks 0 it sets nothing: there is no `out`. */
 static enum fsdp_status set_rank(unsigned char *out, int n_ranks, int64_t rank, int64_t value,
                                  struct fsdp_err *err)
 {
@@ -111,7 +111,7 @@ enum fsdp_status options_patterns(const char *text, char ***out, struct fsdp_err
     return FSDP_OK;
 }
 
-/* Return the signal of a name, with or without SIG, in upper or lower case. 0: it is no name of a signal. */
+/* Returns the signal with that name, with or without SIG, in upper or lower case. 0: there is none. */
 static int signal_named(const char *name, size_t length)
 {
     char upper[16];
@@ -130,7 +130,7 @@ static int signal_named(const char *name, size_t length)
     return 0;
 }
 
-/* No process can handle the first two. The others are for job control, or tell of children. */
+/* No process can handle KILL and STOP. The other signals here are for job control, or report on children. */
 static bool can_be_handled(int s)
 {
     return s != SIGKILL && s != SIGSTOP && s != SIGCHLD && s != SIGCONT && s != SIGTSTP && s != SIGTTIN &&

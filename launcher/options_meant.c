@@ -1,6 +1,4 @@
-/*
- * "Did you mean": for a name that is no option, the option or the key of a job file that it probably means.
- */
+/* "Did you mean": guesses which option or job key is meant by a name that is no option. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +7,7 @@
 #include "shard_runtime/job/nearest.h"
 
 /*
- * Return the option of the table, or of the caller's own, with the most similar spelling; NULL: none is
- * close.
+ * Returns the option with the most similar spelling, from the table or the caller's own. NULL: none is close.
  */
 static const char *spelled_like(const struct options_input *input, const char *name)
 {
@@ -35,8 +32,8 @@ static const char *called_so(const char *name)
 }
 
 /*
- * Return the "section.key" of a key that was written like an option. The key may be given by its path, its
- * name, or its name in another program. NULL: none. Dashes in `name` become underscores.
+ * Returns the "section.key" of a job key that the user wrote like an option. `name` may be the key's path,
+ * its name, or its name in another program. NULL: there is no such key. Dashes in `name` become underscores.
  */
 static const char *key_written_so(char *name, char path[JOB_KEY_PATH_BYTES])
 {

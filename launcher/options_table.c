@@ -11,8 +11,10 @@ static const char little[] = "torchrun's, with little or no effect";
 static const char other[] = "Other";
 
 static const char *const backends[] = { "static", "c10d", NULL };
-static const char *const counts[] = { "cpu", "gpu", "auto", "xpu", NULL }; /* or a number */
-static const char *const streams[] = { "0", "1", "2", "3", NULL };         /* or a list */
+/* values that shells offer; a number is allowed too */
+static const char *const counts[] = { "cpu", "gpu", "auto", "xpu", NULL };
+/* values that shells offer; a list is allowed too */
+static const char *const streams[] = { "0", "1", "2", "3", NULL };
 static const char *const signals[] = { "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", NULL };
 static const char *const bindings[] = { "node", "socket", "exclusive", "core-complex", NULL };
 static const char *const methods[] = { "spawn", "fork", "forkserver", NULL };

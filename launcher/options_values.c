@@ -10,8 +10,8 @@
 #include "shard_runtime/core/require.h"
 
 /*
- * Read decimal digits. *end is the character after them. Returns false without any, or if the number is too
- * large.
+ * Reads decimal digits. *end receives the character after them. Returns false if there are no digits, or if
+ * the number is too large.
  */
 static bool read_digits(const char *text, const char **end, int64_t *out)
 {
@@ -26,7 +26,10 @@ static bool read_digits(const char *text, const char **end, int64_t *out)
     return errno == 0;
 }
 
-/* The functions below describe what is wrong with `text`. option_check() puts the origin in front of it. */
+/*
+ * Checks of values. Each of these functions writes to `err` what is wrong with `text`. option_check() puts
+ * the origin of the value in front of it.
+ */
 
 static enum fsdp_status check_count(const struct option *option, const char *text, int64_t *out,
                                     struct fsdp_err *err)
@@ -40,7 +43,7 @@ static enum fsdp_status check_count(const struct option *option, const char *tex
     return FSDP_OK;
 }
 
-/* N, or MIN:MAX with MIN at most MAX. */
+/* Reads N, or MIN:MAX where MIN is at most MAX. */
 static enum fsdp_status check_nodes(const struct option *option, const char *text, struct option_value *value,
                                     struct fsdp_err *err)
 {
@@ -60,7 +63,10 @@ static enum fsdp_status check_nodes(const struct option *option, const char *tex
     return FSDP_OK;
 }
 
-/* N, or N/SECONDS. With a window, N has a limit of its own: the agent keeps the time of each of them. */
+/*
+ * Reads N, or N/SECONDS. With SECONDS, N has a lower limit: the agent stores the time of each of these
+ * restarts.
+ */
 static enum fsdp_status check_restarts(const struct option *option, const char *text,
                                        struct option_value *value, struct fsdp_err *err)
 {
@@ -99,7 +105,7 @@ static enum fsdp_status check_procs(const struct option *option, const char *tex
 
 static enum fsdp_status check_flag(const char *text, int64_t *out, struct fsdp_err *err)
 {
-    const char *end = text + (*text == '-'); /* torchrun reads it with Python's int(), which takes a sign */
+    const char *end = text + (*text == '-'); /* a sign is allowed: torchrun reads it with Python's int() */
 
     if (!read_digits(end, &end, out) || *end != '\0')
         return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0 or 1, not %.60s", text);

@@ -22,7 +22,7 @@
 
 enum { START_MS = 10000 };
 
-/* Does an agent of this user serve the socket? */
+/* Does an agent of this user listen at the socket? */
 static bool is_served(const char *path)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -43,8 +43,8 @@ static bool is_served(const char *path)
 }
 
 /*
- * The process that becomes the agent. It has a session of its own, so that no terminal signals it, and
- * nothing of ours but stderr, until it serves.
+ * Turns this child process into the agent. It gets a session of its own, so that no terminal signals it. Of
+ * the user's descriptors it keeps only stderr, and that only until it listens at its socket.
  */
 static _Noreturn void be_agent(const char *program, const char *path, int started_fd)
 {
@@ -57,7 +57,7 @@ static _Noreturn void be_agent(const char *program, const char *path, int starte
 
     setsid();
     if (fork() != 0)
-        _exit(0); /* the agent is a child of init, or of the subreaper that is there */
+        _exit(0); /* only its child goes on: init, or the nearest subreaper, becomes the agent's parent */
     for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
         unsetenv(withheld[i]);
     sigemptyset(&none);
@@ -80,7 +80,7 @@ static _Noreturn void be_agent(const char *program, const char *path, int starte
     _exit(127);
 }
 
-/* Start the agent, and wait until it serves. */
+/* Starts the agent, and waits until it listens at its socket. */
 static enum fsdp_status start(const char *program, const char *path, struct fsdp_err *err)
 {
     struct pollfd started = { .events = POLLIN };
@@ -101,14 +101,17 @@ static enum fsdp_status start(const char *program, const char *path, struct fsdp
     started.fd = fds[0];
     serves = child > 0 && poll(&started, 1, START_MS) == 1 && read(fds[0], &byte, 1) == 1;
     close(fds[0]);
-    /* One that ended may have found that another one serves. */
+    /* The new agent may have ended because another one listened already. */
     if (serves || is_served(path))
         return FSDP_OK;
     return child < 0 ? fsdp_fail(err, FSDP_ERR_IO, "fork: %s", strerror(errno))
                      : fsdp_fail(err, FSDP_ERR_PEER, "no agent could be started at %s", path);
 }
 
-/* One at a time. The lock ends with this process, and a folder leaves no file behind. */
+/*
+ * Starts the agent unless one listens by now. The lock on `folder` lets one process at a time do so. The
+ * kernel frees the lock when this process ends, and it needs no file of its own.
+ */
 static enum fsdp_status start_alone(const char *folder, const char *program, const char *path,
                                     struct fsdp_err *err)
 {

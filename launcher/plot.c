@@ -16,7 +16,7 @@ void plot_fini(struct plot *plot)
     *plot = (struct plot){ 0 };
 }
 
-/* A number of an object; NaN: it has none. */
+/* Returns the number that `object` has as `key`, or NaN if it has none. */
 static double number(const cJSON *object, const char *key)
 {
     const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
@@ -24,7 +24,7 @@ static double number(const cJSON *object, const char *key)
     return cJSON_IsNumber(member) && isfinite(member->valuedouble) ? member->valuedouble : (double)NAN;
 }
 
-/* Make room for one more of `size` bytes. Returns the array, or NULL: no memory. */
+/* Makes room for one more element of `size` bytes. Returns the array, or NULL if there is no memory. */
 static void *grow(void *array, size_t n, size_t *capacity, size_t size)
 {
     const size_t more = *capacity == 0 ? 256 : *capacity * 2;

@@ -1,6 +1,4 @@
-/*
- * The plot of a run as SVG 1.1: two panels, one above the other, with the same axis of steps.
- */
+/* Writes the plot of a run as SVG 1.1: two panels, one above the other, with the same axis of steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +18,7 @@ enum {
 };
 enum { INSIDE = WIDTH - LEFT - RIGHT, TICKS = 5 };
 
-/* Text in XML. What XML 1.0 cannot hold becomes U+FFFD. */
+/* Writes text in XML. A character that XML 1.0 cannot contain becomes U+FFFD. */
 static void put_text(FILE *out, const char *text)
 {
     while (*text != '\0') {
@@ -36,7 +34,7 @@ static void put_text(FILE *out, const char *text)
     }
 }
 
-/* 1, 2 or 5 times a power of ten, so that `span` has about TICKS of them. */
+/* Returns the distance of ticks: 1, 2 or 5 times a power of ten, such that `span` has about TICKS of them. */
 static double tick_of(double span)
 {
     const double raw = span / TICKS, power = pow(10, floor(log10(raw))), times = raw / power;
@@ -45,8 +43,8 @@ static double tick_of(double span)
 }
 
 struct axis {
-    double low, high; /* values at its ends */
-    double from, to;  /* their places in the picture */
+    double low, high; /* the values at its two ends */
+    double from, to;  /* where these ends are in the picture */
 };
 
 static double place(const struct axis *axis, double value)
@@ -61,7 +59,7 @@ static struct axis axis_of(double low, double high, double from, double to)
     return (struct axis){ low, high, from, to };
 }
 
-/* The lines and numbers of an axis: of steps if `upright`, else of values. */
+/* Draws the grid lines and numbers of an axis. `upright`: the lines are upright, as on the axis of steps. */
 static void put_ticks(const struct axis *axis, bool upright, double other_from, double other_to, FILE *out)
 {
     const double tick = tick_of(axis->high - axis->low);
@@ -82,7 +80,7 @@ static void put_ticks(const struct axis *axis, bool upright, double other_from, 
     }
 }
 
-/* The curve: through the least and the most of each column. */
+/* Draws a curve through the smallest and the largest value of each column. */
 static void put_curve(const struct plot *plot, const struct plot_band *bands, const struct axis *values,
                       FILE *out)
 {
@@ -99,7 +97,7 @@ static void put_curve(const struct plot *plot, const struct plot_band *bands, co
         any = true;
     }
     fputs("\"/>\n", out);
-    if (plot->n == 1) /* a line of one point shows nothing */
+    if (plot->n == 1) /* a line through one point would be invisible */
         fprintf(out, "<circle cx=\"%d\" cy=\"%.1f\" r=\"2\"/>\n", LEFT, place(values, bands[0].low));
 }
 

@@ -1,6 +1,6 @@
 /*
- * The plot of a run in a terminal. A panel is a grid of dots: one dot a cell in plain characters, two by four
- * in Braille.
+ * Draws the plot of a run in a terminal. A panel is a grid of dots. A character has one dot, or in Braille
+ * two by four.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -9,22 +9,24 @@
 
 #include "launcher/plot.h"
 
-/* Columns before the axis; the narrowest and the widest plot. */
+/*
+ * Widths in characters: before the axis (LABEL), and of the smallest and largest plot. MOST_LINES: its lines.
+ */
 enum { LABEL = 9, LEAST = 20, MOST = 400, MOST_LINES = 100 };
 
 struct panel {
     const char *name;
     enum plot_series series;
-    int width, lines; /* in cells */
+    int width, lines; /* in characters */
     bool ascii;
-    int dots_x, dots_y;   /* of a cell */
+    int dots_x, dots_y;   /* dots in one character */
     double low, high;     /* the values at the lowest and the highest dot */
-    unsigned char *cells; /* (lines, width) the dots of each, as the bits of a Braille character */
+    unsigned char *cells; /* (lines, width) the dots of each character, as the bits of a Braille character */
 };
 
 static void set_dot(struct panel *panel, int x, int y)
 {
-    /* Unicode 15.0, chapter 21.1: dots 1 to 8 are bits 0 to 7, 1-2-3-7 on the left */
+    /* Unicode 15.0, chapter 21.1: dots 1 to 8 are bits 0 to 7; dots 1, 2, 3 and 7 are on the left */
     static const unsigned char braille[4][2] = {
         { 0x01, 0x08 }, { 0x02, 0x10 }, { 0x04, 0x20 }, { 0x40, 0x80 }
     };
@@ -46,7 +48,10 @@ static void set_dots(struct panel *panel, int x, int from, int to)
         set_dot(panel, x, y);
 }
 
-/* Columns without a point lie on the line between their neighbours; in plain characters they stay empty. */
+/*
+ * Sets the dots of column `x`. `before` is the last column with a value; -1: none. In Braille, the columns
+ * between the two get dots on the straight line that joins them. In plain characters they stay empty.
+ */
 static void set_band(struct panel *panel, const struct plot_band *bands, int before, int x)
 {
     const int low = dot_of(panel, bands[x].low), high = dot_of(panel, bands[x].high);
@@ -108,7 +113,7 @@ static void print_grid(const struct panel *panel, FILE *out)
     fputc('\n', out);
 }
 
-/* Returns false if there is nothing to draw. */
+/* Draws one panel. Returns false if no step has its value. */
 static bool draw(const struct plot *plot, struct panel *panel, FILE *out)
 {
     const int n = panel->width * panel->dots_x;
@@ -124,7 +129,7 @@ static bool draw(const struct plot *plot, struct panel *panel, FILE *out)
         panel->low = fmin(panel->low, bands[i].low);
         panel->high = fmax(panel->high, bands[i].high);
     }
-    if (any && !(panel->high > panel->low)) /* a level line has a height too */
+    if (any && !(panel->high > panel->low)) /* all values are equal: give the axis a range all the same */
         panel->high = panel->low + (panel->low == 0 ? 1 : fabs(panel->low));
     for (int i = 0; any && i < n; i++) {
         if (isnan(bands[i].low))

@@ -113,7 +113,7 @@ static void add_field(struct json_text *text, const struct agent_config *config,
     }
 }
 
-/* All lines are one text, which is written at the end: a lack of memory leaves nothing half written. */
+/* Collects all lines in memory and writes them at the end. So nothing is written if there is no memory. */
 int print_launch(const struct launch *launch, const struct options *options, FILE *out)
 {
     struct json_text text = { 0 };

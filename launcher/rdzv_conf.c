@@ -11,7 +11,7 @@ enum kind { SECONDS, BOOLEAN, STORE, ANYTHING };
 static const struct key {
     const char *name;
     enum kind kind;
-    ptrdiff_t at; /* offset of its field in struct rdzv_conf; -1: it has none */
+    ptrdiff_t at; /* offset of its field in struct rdzv_conf; -1: the key has no effect */
 } keys[] = {
     { "timeout", SECONDS, offsetof(struct rdzv_conf, timeout_s) },
     { "join_timeout", SECONDS, offsetof(struct rdzv_conf, join_timeout_s) },
@@ -53,8 +53,8 @@ static struct piece trim(const char *from, const char *to)
 }
 
 /*
- * Remove a pair of quotes around the text. Quotes remain if no shell has read the text: in a YAML file (args:
- * ['--rdzv-conf="timeout=900"']), or in a variable that a script expands.
+ * Removes a pair of quotes around the text. They are still there if no shell has read the text. Examples: a
+ * YAML file with args: ['--rdzv-conf="timeout=900"'], or a variable that a script expands.
  */
 static struct piece unquote(struct piece piece)
 {
@@ -135,7 +135,7 @@ static void note_unknown(struct rdzv_conf *conf, struct piece key)
              key.at);
 }
 
-/* The words for a wrong pair in an error: "k=", or "the place next to a comma" for an empty one. */
+/* Returns how an error names a wrong pair: "k=", or "the place next to a comma" if it is empty. */
 static const char *shown(struct piece pair, char words[64])
 {
     snprintf(words, 64, "%.*s", pair.length < 60 ? pair.length : 60, pair.at);

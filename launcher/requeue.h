@@ -1,6 +1,4 @@
-/*
- * Ask Slurm to put this job into its queue again, after it has saved.
- */
+/* Asks Slurm to put this job back into its queue, after the job has saved. */
 #ifndef LAUNCHER_REQUEUE_H
 #define LAUNCHER_REQUEUE_H
 
@@ -12,14 +10,15 @@
 enum { REQUEUE_TIMEOUT_MS = 30000 };
 
 /**
- * Run `scontrol requeue JOB`, and wait for it. Slurm then stops all processes of the job, this one included.
- *   job         its number
- *   timeout_ms  how long the answer is waited for
- *   FSDP_ERR_IO  Slurm does not allow it, or has not answered; the message has its own words
+ * Runs `scontrol requeue JOB` and waits for its end. Slurm then stops all processes of the job, including
+ * this one.
+ *   job         the job's number
+ *   timeout_ms  how long to wait for the answer
+ *   FSDP_ERR_IO  Slurm does not allow it, or did not answer; the message has what scontrol said
  */
 enum fsdp_status requeue(const char *job, int64_t timeout_ms, struct fsdp_err *err);
 
-/** Is Slurm preempting the job? Asks `scontrol show job JOB`. False also if there is no answer. */
+/** Is Slurm preempting the job? Runs `scontrol show job JOB`. If there is no answer, returns false. */
 bool requeue_is_preempted(const char *job, int64_t timeout_ms);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Messages of fsdprun: one line each, which a terminal shows in as many lines as it needs, broken between
- * words. In a pipe or a file a message stays one line, for scripts.
+ * Prints the messages of fsdprun. A message is one line. A terminal shows it in several lines if needed,
+ * broken between words. In a pipe or a file it stays one line, for scripts.
  */
 #ifndef LAUNCHER_SAY_H
 #define LAUNCHER_SAY_H
@@ -10,10 +10,10 @@
 enum { SAY_BYTES = 8192 };
 
 /**
- * Print a message, and the end of its line.
+ * Prints a message and a newline.
  *   out     a terminal, or anything else
- *   format  as of printf(); no newline in it. What is longer than SAY_BYTES is cut
- * A word that is longer than the terminal is wide, such as a path, stays whole: it can be copied.
+ *   format  as for printf(), without a newline; text beyond SAY_BYTES is cut
+ * A word that is longer than a line of the terminal, such as a path, is not broken, so that it can be copied.
  */
 __attribute__((format(printf, 2, 3))) void say(FILE *out, const char *format, ...);
 

@@ -19,7 +19,7 @@ static const char *text_of(const struct surroundings_env *env, const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* Return the number in a variable; -1: it is not set, or no number. */
+/* Returns the number in a variable; -1: it is not set, or is no number. */
 static long number_of(const struct surroundings_env *env, const char *name)
 {
     const char *text = text_of(env, name);
@@ -29,7 +29,10 @@ static long number_of(const struct surroundings_env *env, const char *name)
     return text == NULL || end == text || *end != '\0' || number < 0 ? -1 : number;
 }
 
-/* The same for a count of tasks or nodes. A number that does not fit an int counts as not set. */
+/*
+ * Returns the number of tasks or nodes in a variable; -1: it is not set, is no number, or does not fit an
+ * int.
+ */
 static int count_of(const struct surroundings_env *env, const char *name)
 {
     const long number = number_of(env, name);
@@ -38,8 +41,9 @@ static int count_of(const struct surroundings_env *env, const char *name)
 }
 
 /*
- * In a batch script SLURM_NTASKS is the job's, PROCID is 0, and there is no step: only one process runs the
- * script. Under srun the numbers of the step count, because the job may be larger.
+ * Finds the Slurm step that this process is a task of, if it has several tasks. A batch script runs once and
+ * is no step, but its SLURM_NTASKS is the number of the job's tasks and its SLURM_PROCID is 0. Under srun the
+ * numbers of the step count, because the job may be larger.
  */
 static bool find_slurm(struct scheduler_step *step, const struct surroundings_env *env)
 {
@@ -63,7 +67,7 @@ static bool find_slurm(struct scheduler_step *step, const struct surroundings_en
     return true;
 }
 
-/* The variables in which starters of MPI give the number of processes, and of those on this node. */
+/* For each kind of MPI starter: the variables with the number of all processes, and of those on this node. */
 static const struct {
     const char *size, *local_size;
 } openmpi[] = { { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE" } },
@@ -90,14 +94,18 @@ bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(voi
     const struct surroundings_env env = { get_env, arg };
 
     /*
-     * Open MPI comes first: under Slurm its daemons are a step, whose numbers are not those of the processes.
+     * Open MPI is looked for first: under Slurm its daemons are a step, and the numbers of that step are not
+     * those of the MPI processes.
      */
     if (find_mpi(step, &env, openmpi[0].size, openmpi[0].local_size) || find_slurm(step, &env))
         return true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (find_mpi(step, &env, others[i].size, others[i].local_size))
             return true;
-    /* PMIx gives a process its rank but no size, so rank 0 may be alone. A higher rank is one of several. */
+    /*
+     * PMIx tells a process its rank but not how many there are. So rank 0 may be the only one. A higher rank
+     * is one of several.
+     */
     if (number_of(&env, "PMIX_RANK") < 1)
         return false;
     *step = (struct scheduler_step){ .starter = "mpirun" };
@@ -142,8 +150,8 @@ int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), vo
 }
 
 /*
- * Slurm's rules for slurm.conf: upper or lower case, several settings on a line, blanks around "=", quotes
- * around values, and comments that begin with "#".
+ * Finds KillWait in a line of slurm.conf by Slurm's rules. Names are in upper or lower case, a line may have
+ * several settings, and blanks may be around "=". Values may have quotes, and a comment begins with "#".
  */
 int scheduler_kill_wait(const char *line)
 {

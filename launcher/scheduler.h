@@ -1,8 +1,8 @@
 /*
- * Was this process started as one of several, by srun or mpirun? Without options that say where they meet,
- * each of them would form a world of its own, and all would train the same thing. The launch refuses that,
- * and names the options to add. A batch script, an interactive shell and a step of one task are one process
- * each, however large the job is. What else is read of Slurm is here too. Pure.
+ * Was this process started as one of several, by srun or mpirun? If no option says where they meet, each
+ * would form a world of its own, and all would train the same. So the launch refuses, and names the options
+ * to add. A batch script, an interactive shell and a step of one task are each a single process, however
+ * large the job is. This file also reads other facts about Slurm. Pure.
  */
 #ifndef LAUNCHER_SCHEDULER_H
 #define LAUNCHER_SCHEDULER_H
@@ -13,43 +13,43 @@
 #include "launcher/hostlist.h"
 
 /*
- * Step ids from here on are not of srun: batch script, interactive shell and others (slurm.h:
- * SLURM_BATCH_SCRIPT, ...).
+ * Step ids from this one on are not started by srun: they are the batch script, an interactive shell and
+ * others (slurm.h: SLURM_BATCH_SCRIPT, ...).
  */
 #define SCHEDULER_FIRST_SPECIAL_STEP 0xfffffff0L
 
 struct scheduler_step {
     const char *starter;            /* "srun" or "mpirun" */
-    int n_tasks;                    /* 0: more than one, but the number is not known */
-    int n_nodes;                    /* nodes that the tasks run on; 0: not known */
-    char head[HOSTLIST_NAME_BYTES]; /* the first of those nodes; "": not known */
+    int n_tasks;                    /* number of tasks; 0: several, but the number is unknown */
+    int n_nodes;                    /* nodes that the tasks run on; 0: unknown */
+    char head[HOSTLIST_NAME_BYTES]; /* name of the first of these nodes; "": unknown */
 };
 
 /**
- * Is this process one of several? Then return true and fill in *step.
- *   get_env  looks a variable of the environment up; `arg` is its first argument
+ * Is this process one of several? If so, returns true and fills in *step.
+ *   get_env  returns a variable of the environment; `arg` is passed to it
  */
 bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(void *arg, const char *name),
                          void *arg);
 
 /**
- * Write one line for the user of such a process: the problem, and the options to add.
- *   port  the port that the line proposes to meet at
+ * Writes one line for the user of such a process: what is wrong, and which options to add.
+ *   port  the port in the proposed options
  */
 void scheduler_step_advise(const struct scheduler_step *step, int port, char *out, size_t size);
 
 /**
- * Return the number of nodes of the Slurm job that this process is part of, if there are several and srun has
- * not started it. It then runs on one of them, and the others are idle. Else return 0.
+ * Returns the number of nodes of this Slurm job if it has several and this process was not started by srun.
+ * Then it runs on one of them, and the others are idle. Otherwise returns 0.
  */
 int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg);
 
-/** Return the seconds that a line of slurm.conf sets KillWait to; -1: the line does not set it. */
+/** Returns the seconds that this line of slurm.conf sets KillWait to; -1: the line does not set it. */
 int scheduler_kill_wait(const char *line);
 
 /**
- * Return how many seconds a save may take if Slurm sends KILL `kill_wait_s` after its TERM. 5 s are kept for
- * the end of the run and its last lines, or half of it if it is less than 10 s.
+ * Returns how many seconds a save may take if Slurm sends KILL `kill_wait_s` seconds after TERM. It leaves 5
+ * seconds for the end of the run, or half of `kill_wait_s` if that is less than 10.
  */
 int scheduler_save_time(int kill_wait_s);
 

@@ -30,9 +30,10 @@ static enum fsdp_status check_length(const struct secret *secret, const char *wh
 }
 
 /*
- * Anyone who reads the secret is a member of the job, so a file that others may read is refused, as ssh does.
- * The group may read a file of root's: Kubernetes (fsGroup) and systemd (LoadCredential=) hand out secrets as
- * root:GROUP 0440. open() has followed symbolic links, which Kubernetes uses; only the file itself counts.
+ * Checks that only we can read the secret: a process that has it is accepted as a member of the job. So a
+ * file that others may read is refused, as ssh does. Exception: the group may read a file that root owns.
+ * Kubernetes (fsGroup) and systemd (LoadCredential=) provide secrets as root:GROUP with mode 0440. open() has
+ * followed symbolic links, which Kubernetes uses; the check is made on the file itself.
  */
 static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *err)
 {
@@ -54,7 +55,7 @@ static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *er
     return FSDP_OK;
 }
 
-/* Reads into the secret itself: file_read() would leave copies of it in memory that was freed. */
+/* Reads the file directly into `secret`. file_read() would leave copies of the secret in freed memory. */
 static enum fsdp_status read_file(struct secret *secret, const char *path, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -80,7 +81,10 @@ static enum fsdp_status read_file(struct secret *secret, const char *path, struc
     return status;
 }
 
-/* Does the unit of systemd that we run in have a secret (LoadCredential=secret:FILE)? */
+/*
+ * Are we in a systemd unit with a credential named secret (LoadCredential=secret:FILE)? `path` receives its
+ * path.
+ */
 static bool has_credential(char *path, size_t size)
 {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
@@ -119,9 +123,9 @@ enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsd
 }
 
 /*
- * Seals the secret by munge(1), which Slurm's clusters have: then only processes of this user, on nodes that
- * have the cluster's key, can open it. If munge is not there, or does not answer, `sealed` is the secret
- * itself.
+ * Encrypts the secret by munge(1), which clusters with Slurm usually have. Then only processes of this user,
+ * on nodes with the cluster's key, can decrypt it. If munge is missing or does not answer, `sealed` is the
+ * secret in clear text.
  */
 static void seal(const struct secret *secret, char sealed[COMMAND_OUT_BYTES])
 {
@@ -136,8 +140,9 @@ static void seal(const struct secret *secret, char sealed[COMMAND_OUT_BYTES])
 }
 
 /*
- * Opens what seal() has sealed. A credential that is too old, or that was opened on this host before, still
- * proves who has made it. These are munge's statuses 15, 16 and 17 (munge.h: EXPIRED, REWOUND, REPLAYED).
+ * Decrypts what seal() has encrypted. munge reports a credential that is too old, or was decrypted on this
+ * host before, but its content is still proven. These are munge's statuses 15, 16 and 17 (munge.h: EXPIRED,
+ * REWOUND, REPLAYED), so they are accepted.
  */
 static enum fsdp_status unseal(struct secret *secret, const char *path, struct fsdp_err *err)
 {
@@ -166,7 +171,10 @@ static enum fsdp_status unseal(struct secret *secret, const char *path, struct f
     return status;
 }
 
-/* The file gets its name when it is whole: others wait for the name. */
+/*
+ * Writes the file under another name and renames it when it is complete, because other nodes wait for the
+ * name.
+ */
 enum fsdp_status secret_make(struct secret *secret, const char *path, struct fsdp_err *err)
 {
     char unfinished[PATH_MAX], sealed[COMMAND_OUT_BYTES];
@@ -203,7 +211,10 @@ enum fsdp_status secret_make(struct secret *secret, const char *path, struct fsd
     return FSDP_ERR_IO;
 }
 
-/* Opening the folder makes NFS ask the server, which else is asked about a new file only after some time. */
+/*
+ * Does the file exist? It opens the folder first, which makes NFS ask its server. Otherwise NFS could go on
+ * for some time without asking the server about a new file.
+ */
 static bool is_there(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -243,7 +254,7 @@ void secret_forget_variable(void)
     char *text = getenv("FSDPRUN_SECRET");
 
     if (text != NULL)
-        explicit_bzero(text, strlen(text)); /* in place: /proc/PID/environ shows this memory */
+        explicit_bzero(text, strlen(text)); /* overwritten in place: /proc/PID/environ shows this memory */
 }
 
 void secret_clear(struct secret *secret)

@@ -20,7 +20,7 @@ static const char *text_of(const struct variables *variables, const char *name)
     return text == NULL ? "" : text;
 }
 
-/* Return the whole number in a variable; -1: it is not set, is no such number, or is more than `most`. */
+/* Returns the whole number in a variable; -1: it is not set, is no such number, or is more than `most`. */
 static long number_of(const struct variables *variables, const char *name, long most)
 {
     const char *text = text_of(variables, name);
@@ -55,8 +55,8 @@ int slurm_tasks_of(const char *text, int node)
 }
 
 /*
- * With --gpus-per-task the task sees fewer GPUs than its node has for the job. Then CUDA_VISIBLE_DEVICES is
- * right.
+ * Returns how many GPUs this task may use. With --gpus-per-task these are fewer than the job has on the node.
+ * Then CUDA_VISIBLE_DEVICES has the right number.
  */
 static int count_gpus(const struct variables *variables)
 {
@@ -72,9 +72,9 @@ static int count_gpus(const struct variables *variables)
 }
 
 /*
- * Jobs and tasks of an array are numbered one after another. So two that run at the same time get the same
- * port only if their numbers are hundreds apart. After a requeue the port is another one, in case a process
- * of the last start is still there.
+ * Chooses the port at which the nodes meet. Jobs, and tasks of an array, have consecutive numbers. So two
+ * that run at the same time get the same port only if their numbers are hundreds apart. After a requeue the
+ * port changes, because a process of the previous start may still use it.
  */
 static int choose_port(long job, long number, long restarts)
 {
@@ -117,10 +117,11 @@ bool slurm_is_preempted(const char *shown)
     static const char field[] = " PreemptTime=";
     const char *at = strstr(shown, field);
 
-    return at != NULL && isdigit((unsigned char)at[sizeof field - 1]); /* else it is None */
+    /* if the job is not preempted, the value is None */
+    return at != NULL && isdigit((unsigned char)at[sizeof field - 1]);
 }
 
-/* Is it a name that Slurm gives to a job for which the user has given none? */
+/* Is it a name that Slurm chooses for a job to which the user gave none? */
 static bool is_made_up(const char *name, const char *program)
 {
     return name[0] == '\0' || strcmp(name, "wrap") == 0 || strcmp(name, "interactive") == 0 ||
@@ -145,7 +146,7 @@ bool slurm_run_name(const char *(*get_env)(void *arg, const char *name), void *a
         out[n] = isalnum((unsigned char)name[n]) || strchr("._-", name[n]) != NULL ? name[n] : '-';
     out[n] = '\0';
     if (out[0] == '-' || out[0] == '.')
-        out[0] = '_'; /* no option, and no hidden directory */
+        out[0] = '_'; /* the name must not look like an option or a hidden directory */
     if (task >= 0)
         snprintf(out + n, SLURM_NAME_BYTES - n, "-%ld", task);
     return true;

@@ -12,14 +12,17 @@ static bool is_set(const struct surroundings *around, const char *name)
     return text != NULL && *text != '\0';
 }
 
-/* Is it the user who says where the nodes meet? */
+/* Did the user say where the nodes meet? */
 static bool is_arranged(const struct options *options)
 {
     return options_has(options, OPT_STANDALONE) || options_has(options, OPT_RDZV_ENDPOINT) ||
            options_has(options, OPT_MASTER_ADDR);
 }
 
-/* Of several nodes: where they meet. Ranks follow the order of the tasks (agent/rendezvous/identity). */
+/*
+ * Sets where several nodes meet. The order of the tasks decides the order of ranks
+ * (agent/rendezvous/identity).
+ */
 static enum fsdp_status set_meeting(struct slurm_defaults *defaults, struct options *options,
                                     struct fsdp_err *err)
 {
@@ -35,7 +38,10 @@ static enum fsdp_status set_meeting(struct slurm_defaults *defaults, struct opti
     return options_default(options, OPT_RDZV_BACKEND, "SLURM_STEP_ID", "c10d", err);
 }
 
-/* Several tasks on a node mean one for each worker. Else it is one for each GPU that was asked for. */
+/*
+ * Sets the number of workers on this node. It is the number of tasks on it, if there are several. Otherwise
+ * it is the number of GPUs that the user asked Slurm for.
+ */
 static enum fsdp_status set_workers(struct slurm_defaults *defaults, struct options *options,
                                     struct fsdp_err *err)
 {
@@ -56,7 +62,7 @@ enum fsdp_status slurm_defaults_apply(struct slurm_defaults *defaults, struct op
 {
     if (!is_set(around, "SLURM_JOB_ID"))
         return FSDP_OK;
-    /* --forward-signals may give USR1 and TERM another meaning. */
+    /* not with --forward-signals, which may give USR1 and TERM another meaning */
     if (is_job && !options_has(options, OPT_FORWARD_SIGNALS))
         OK_OR_RETURN(options_default(options, OPT_SAVE_ON_SIGNAL, "SLURM_JOB_ID", "1", err));
     if (is_job &&

@@ -20,7 +20,7 @@
 
 enum { CAUSE_BYTES = 1 << 20 };
 
-/* The most that a number of an event may be. */
+/* Limits for the numbers in an event. */
 static const double MOST_STEPS = 9e15, MOST_S = 1e9;
 
 enum fsdp_status summary_check_path(const char *path, struct fsdp_err *err)
@@ -64,7 +64,10 @@ void summary_init(struct summary *summary, const struct agent_config *config, in
 static void begin_phase(struct summary *summary, enum summary_phase phase, int64_t at_ms)
 {
     const int64_t passed_ms = at_ms - summary->since_ms;
-    /* a save may be reported after the failure, which ended the phase earlier */
+    /*
+     * a save may be reported after the failure that ended the phase, so it counts for the phase's time at
+     * most
+     */
     const int64_t saved_ms = summary->saving_us / 1000,
                   saving_ms = saved_ms < passed_ms ? saved_ms : passed_ms;
 
@@ -95,10 +98,15 @@ static void take_exit(struct summary *summary, const cJSON *event, int64_t now_m
         summary->failed_ms = now_ms;
 }
 
-/* Only a restart shows that the time since the failure was lost: the same failure could have been the end. */
+/*
+ * Begins the phase of the restart at the time of the failure. Only the restart shows that this time was lost:
+ * without one, the same failure would have been the end of the run.
+ */
 static void take_restart(struct summary *summary, int64_t now_ms)
 {
-    /* The first step of another rank may be reported after the failure: no phase is shorter than nothing. */
+    /*
+     * Another rank's first step may be reported after the failure. The time of a phase must not be negative.
+     */
     const int64_t failed_ms = summary->failed_ms > summary->since_ms ? summary->failed_ms : summary->since_ms;
 
     begin_phase(summary, SUMMARY_RESTARTING, summary->failed_ms != 0 ? failed_ms : now_ms);
@@ -108,7 +116,8 @@ static void take_restart(struct summary *summary, int64_t now_ms)
 }
 
 /*
- * The number of a member, from 0 to `most`; 0 if there is none. A worker may write anything into its events.
+ * Returns the number that `event` has as `key`, if it is from 0 to `most`, and otherwise 0. A worker can
+ * write any value into its events, so nothing is assumed.
  */
 static double number(const cJSON *event, const char *key, double most)
 {
@@ -128,7 +137,8 @@ static void take_save(struct summary *summary, const cJSON *event)
     summary->saved_step = (uint64_t)number(event, "step", MOST_STEPS);
     summary->save_s += blocked_s;
     if (summary->phase == SUMMARY_TRAINING)
-        summary->saving_us += (int64_t)(blocked_s * 1e6); /* many take less than a millisecond */
+        /* kept in microseconds: many saves take less than a millisecond */
+        summary->saving_us += (int64_t)(blocked_s * 1e6);
 }
 
 static void take_timeline(struct summary *summary, const cJSON *event)
@@ -138,8 +148,8 @@ static void take_timeline(struct summary *summary, const cJSON *event)
 }
 
 /*
- * This node leads from now on. What came before, another one has seen: the summary begins here, with the loss
- * of that one.
+ * Begins the summary again: this node leads from now on, and has not seen what happened before. The loss of
+ * the leader before it counts as a failure.
  */
 static void take_over(struct summary *summary, const cJSON *event, int64_t now_ms)
 {
@@ -218,7 +228,7 @@ void summary_progress(struct summary *summary, const struct agent_progress *prog
     if (progress->tokens == 0 || progress->n_live == 0)
         return;
     if (goes_on && progress->tokens == summary->rate_at)
-        return; /* the time counts once the step is done */
+        return; /* the time counts only once the next step is done */
     if (goes_on) {
         summary->rate_tokens += progress->tokens - summary->rate_at;
         summary->rate_ms += now_ms - summary->rate_at_ms;
@@ -256,8 +266,8 @@ struct cost summary_cost(const struct summary *summary, int64_t now_ms)
 }
 
 /*
- * The cause in errors.json, to be freed; NULL where this run has written none. An earlier run may have left
- * one.
+ * Returns the cause in errors.json, which the caller frees. NULL: this run has written none. The file may be
+ * of an earlier run in the same directory, so its time is compared.
  */
 static char *read_cause(const struct summary *summary)
 {
@@ -314,7 +324,7 @@ void summary_add(const struct summary *summary, int status, int64_t now_ms, stru
         [SUMMARY_SAVING] = "saving",   [SUMMARY_RESTARTING] = "restarting",
     };
     const struct agent_config *config = summary->config;
-    /* A run that never began has no cause of its own: what stands in the directory may be another run's. */
+    /* If the run never began, errors.json in its directory may be another run's, so it is not read. */
     char *cause = status != 0 && summary->generations > 0 ? read_cause(summary) : NULL;
     struct summary ended = *summary;
 

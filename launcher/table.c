@@ -6,7 +6,10 @@
 
 enum { LINE_BYTES = TABLE_COLUMNS * (TABLE_CELL_BYTES + 1) };
 
-/* The bytes of the character that begins at `text`; one for a byte that is no UTF-8. */
+/*
+ * Returns the length in bytes of the character at `text`, or 1 for a byte that is no UTF-8. `columns`
+ * receives its width.
+ */
 static size_t step(const char *text, int *columns)
 {
     const size_t length = utf8_length(text, strlen(text));
@@ -35,7 +38,7 @@ void table_text(char out[TABLE_CELL_BYTES], const char *text)
             break;
         if (length == 0 || (unsigned char)*text < 0x20 || *text == 0x7f ||
             (length == 2 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0)) {
-            out[n++] = '?'; /* the last: C1 controls */
+            out[n++] = '?'; /* the last condition above: C1 control characters */
         } else {
             memcpy(out + n, text, length);
             n += length;
@@ -45,7 +48,7 @@ void table_text(char out[TABLE_CELL_BYTES], const char *text)
     out[n] = '\0';
 }
 
-/* How many bytes from the beginning on take at most `columns`? */
+/* Returns how many bytes at the beginning of `text` take at most `columns` columns. */
 static size_t bytes_within(const char *text, int columns)
 {
     size_t n = 0, length;
@@ -78,10 +81,10 @@ void table_cut(char *text, int columns, enum table_shape shape, bool ascii)
             width -= of;
         }
         snprintf(kept, sizeof kept, "%s", rest);
-        strcpy(text, ellipsis); /* the text had more columns, and each of them a byte: see step() */
+        strcpy(text, ellipsis); /* fits: the removed characters took at least as many bytes (see step()) */
         strcat(text, kept);
     } else {
-        /* A cell has room for it: TABLE_CELL_BYTES is far more than three bytes above what a line shows. */
+        /* The ellipsis fits: TABLE_CELL_BYTES is far larger than what a line shows. */
         strcpy(text + bytes_within(text, columns - 1), ellipsis);
     }
 }
@@ -95,7 +98,7 @@ static void pad(char *line, int n)
     line[end] = '\0';
 }
 
-/* Print a line: one space between columns, none after the last text. */
+/* Prints a line, with one space between columns and none at its end. */
 static void print_line(const struct table *table, const struct table_look *look, const int *widths,
                        char cells[][TABLE_CELL_BYTES], FILE *out)
 {
@@ -117,7 +120,9 @@ static void print_line(const struct table *table, const struct table_look *look,
     fprintf(out, "%s\n", line);
 }
 
-/* Make the columns that may shrink narrower, until the table has at most `most` columns. */
+/*
+ * Makes the columns that may shrink narrower, until the table is at most `most` columns of the terminal wide.
+ */
 static void shrink(const struct table *table, int *widths, int most)
 {
     int total = table->n - 1;

@@ -1,8 +1,10 @@
 /*
- * Tables for a terminal: columns as wide as their cells, cut to the width of the terminal. Pure.
+ * Prints tables for a terminal. A column is as wide as its widest cell, and the table is cut to the terminal.
+ * Pure.
  *
- * A line never wraps. If a table is too wide, the columns that may shrink do so first, the widest first. An
- * ellipsis shows where a cell was cut. What is still too wide is cut at its end.
+ * A line never wraps. If a table is too wide, the columns that may shrink do so first, beginning with the
+ * widest. An ellipsis shows where a cell was cut. If the table is still too wide, each line is cut at its
+ * end.
  */
 #ifndef LAUNCHER_TABLE_H
 #define LAUNCHER_TABLE_H
@@ -15,17 +17,17 @@ enum { TABLE_CELL_BYTES = 512, TABLE_COLUMNS = 20, TABLE_LEAST = 8 };
 
 /* How a table is shown. */
 struct table_look {
-    int columns; /* of the terminal; 0: no bound */
-    bool wide;   /* more columns, and nothing is cut */
-    bool ascii;  /* the terminal shows no UTF-8 */
+    int columns; /* width of the terminal; 0: no limit */
+    bool wide;   /* the user wants more columns, and nothing cut */
+    bool ascii;  /* the terminal does not show UTF-8 */
 };
 
 /* What a column holds. */
 enum table_shape {
-    TABLE_NUMBER, /* stands to the right */
-    TABLE_WORD,   /* stands to the left */
-    TABLE_NAME,   /* a word that may be cut at its end */
-    TABLE_PATH,   /* a word that may be cut at its beginning */
+    TABLE_NUMBER, /* aligned to the right */
+    TABLE_WORD,   /* aligned to the left; never made narrower */
+    TABLE_NAME,   /* aligned to the left; may be cut at its end */
+    TABLE_PATH,   /* aligned to the left; may be cut at its beginning */
 };
 
 struct table {
@@ -33,24 +35,27 @@ struct table {
     enum table_shape shapes[TABLE_COLUMNS];
     int n;
     size_t n_rows;
-    bool untitled; /* no line of titles */
-    /* Writes a cell. It is called twice for each. */
+    bool untitled; /* the line of titles is left out */
+    /* Writes the text of one cell. It is called twice for each cell. */
     void (*cell)(const void *arg, size_t row, int column, char out[TABLE_CELL_BYTES]);
     const void *arg;
 };
 
 void table_print(const struct table *table, const struct table_look *look, FILE *out);
 
-/** Returns how many columns of a terminal a text takes. A byte that is not UTF-8 takes one. */
+/** Returns how many columns of a terminal `text` takes. A byte that is not UTF-8 takes one. */
 int table_width(const char *text);
 
 /**
- * Copy a text that others chose into a cell: control characters, which could move the cursor, and what is no
- * UTF-8 become "?". A text that is too long is cut between characters.
+ * Copies text that another program chose into a cell. Control characters, which could move the cursor, and
+ * bytes that are no UTF-8 become "?". A text that is too long is cut between two characters.
  */
 void table_text(char out[TABLE_CELL_BYTES], const char *text);
 
-/** Cut a cell to at most `columns`, with an ellipsis: at its beginning for a TABLE_PATH, else at its end. */
+/**
+ * Cuts a cell to at most `columns`, and marks the cut by an ellipsis. A TABLE_PATH is cut at its beginning,
+ * any other cell at its end.
+ */
 void table_cut(char *text, int columns, enum table_shape shape, bool ascii);
 
 #endif

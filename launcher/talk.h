@@ -1,5 +1,6 @@
 /*
- * A conversation with the desk of one job (agent/desk/desk.h): a line is sent, and lines come back.
+ * A conversation with the desk of one job (agent/desk/desk.h): this process sends one line, and the job
+ * answers with lines.
  */
 #ifndef LAUNCHER_TALK_H
 #define LAUNCHER_TALK_H
@@ -12,28 +13,28 @@
 
 struct cJSON;
 
-/* The caller frees `bytes` after talk_end(). */
+/* One conversation. The caller frees `bytes` after talk_end(). */
 struct talk {
-    int fd;    /* -1: not connected yet, or over */
-    bool over; /* the job has hung up, or could not be reached */
+    int fd;    /* -1: not connected yet, or already closed */
+    bool over; /* the job has closed the connection, or cannot be reached */
     char *bytes;
     size_t n_bytes;
 };
 
 /**
- * Connect and send the line. A job at which too many connections wait is tried again later: then nothing
- * changes.
+ * Connects to the job and sends the line. If too many connections wait at the job, this function changes
+ * nothing, and the caller tries again later.
  */
 void talk_begin(struct talk *talk, const struct registry_list *list, const struct registry_job *job,
                 enum desk_word word);
 void talk_end(struct talk *talk);
 
-/** Take what has come. */
+/** Reads what the job has sent, without waiting. */
 void talk_take(struct talk *talk);
 
 /**
- * Take the first line out of what has come. Returns its object, which the caller frees by cJSON_Delete();
- * NULL: no whole line, or no object.
+ * Removes the first complete line from what was read, and parses it. Returns its object, which the caller
+ * frees by cJSON_Delete(). NULL: there is no complete line, or it is no object.
  */
 struct cJSON *talk_next_line(struct talk *talk);
 

@@ -10,7 +10,7 @@
 
 enum { MOST = 10000 };
 
-/* A number from 1 to MOST in the environment; 0: none. */
+/* Returns the number in a variable, if it is from 1 to MOST, and otherwise 0. */
 static int environment_number(const char *name)
 {
     const char *text = getenv(name);
@@ -53,7 +53,7 @@ int terminal_lines(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* Write all of it. A terminal that takes nothing any more is noticed by its HUP. */
+/* Writes all bytes. If the terminal is gone, it gives up: a HUP will end the screen. */
 static void put(const struct screen *screen, const char *bytes, size_t n)
 {
     while (n > 0) {
@@ -81,7 +81,7 @@ static void enter(struct screen *screen)
     if (screen->raw) {
         raw = screen->before;
         raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        raw.c_cc[VMIN] = 0; /* a read never waits */
+        raw.c_cc[VMIN] = 0; /* a read returns at once, even if no key was pressed */
         raw.c_cc[VTIME] = 0;
         tcsetattr(screen->in, TCSADRAIN, &raw);
     }
@@ -103,7 +103,7 @@ bool screen_open(struct screen *screen, int in, int out)
     static const int taken[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH };
     sigset_t set;
 
-    /* In the background, changing the terminal would stop this process. */
+    /* keys are not read in the background: to change the terminal would stop this process there */
     *screen = (struct screen){ .in = isatty(in) && tcgetpgrp(in) == getpgrp() ? in : -1, .out = out };
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
@@ -135,7 +135,7 @@ void screen_draw(struct screen *screen, const char *text)
     for (int line = terminal_lines(screen->out); line > 0 && *text != '\0'; line--) {
         const size_t n = strcspn(text, "\n");
 
-        /* the end of the last line would scroll */
+        /* no line end after the last line: it would scroll the screen */
         fprintf(out, "%.*s\033[K%s", (int)n, text, line > 1 ? "\r\n" : "");
         text += n + (text[n] == '\n');
     }
@@ -183,8 +183,8 @@ enum screen_key screen_key(struct screen *screen)
             return keys[i].key;
         }
         if (begins && screen->n_keys < (int)sizeof screen->keys)
-            return SCREEN_NO_KEY; /* the rest of it comes */
-        screen->n_keys--;         /* no key of ours */
+            return SCREEN_NO_KEY; /* the first bytes of a key; the others will follow */
+        screen->n_keys--;         /* the byte begins no key that we know */
         memmove(screen->keys, screen->keys + 1, (size_t)screen->n_keys);
     }
     return SCREEN_NO_KEY;
@@ -198,7 +198,7 @@ int screen_signal(struct screen *screen)
     while (read(screen->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGTSTP) {
             leave(screen);
-            raise(SIGSTOP); /* fg sends SIGCONT */
+            raise(SIGSTOP); /* the shell's fg sends SIGCONT, which ends the stop */
             enter(screen);
         } else if (info.ssi_signo != SIGWINCH) {
             ends = (int)info.ssi_signo;

@@ -1,11 +1,10 @@
 /*
- * What a terminal shows: its size, and whether it has UTF-8. And a full screen that is drawn again and again,
- * with the keys that are pressed meanwhile.
+ * Finds out how large a terminal is and whether it shows UTF-8. It also has a full screen that is drawn
+ * repeatedly, and reads the keys that the user presses.
  *
- * The screen is the terminal's second one (xterm's 1049), so that what stood in the terminal comes back at
- * the end. The terminal is restored when the screen is closed. The signals that would end or stop this
- * process are taken by screen_signal(), which restores the terminal before this process stops. One screen may
- * be open at a time: signals are the process's.
+ * The screen is the terminal's alternate one (xterm's 1049). When it is closed, the terminal shows again what
+ * it showed before. screen_signal() reads the signals that would end or stop this process, and restores the
+ * terminal first. Only one screen may be open at a time, because it changes which signals the process blocks.
  */
 #ifndef LAUNCHER_TERMINAL_H
 #define LAUNCHER_TERMINAL_H
@@ -18,15 +17,17 @@
 #include "launcher/table.h"
 
 /**
- * How a table is shown on `fd`. The columns are COLUMNS, if that is a number above 0, else those of the
- * terminal. What is no terminal has no bound.
+ * Returns how a table is shown on `fd`. Its width is the variable COLUMNS, if that is a number above 0, else
+ * the width of the terminal. If `fd` is no terminal, the width has no limit.
  */
 struct table_look terminal_look(int fd);
 
-/** Returns the lines of the terminal `fd`: LINES, or what it says; 24 if it says nothing. */
+/**
+ * Returns the number of lines of the terminal `fd`: the variable LINES, or what the terminal reports, or 24.
+ */
 int terminal_lines(int fd);
 
-/** Does the locale of the environment say UTF-8 (LC_ALL, LC_CTYPE, LANG: the first that is set)? */
+/** Does the locale use UTF-8? The first of LC_ALL, LC_CTYPE and LANG that is set decides. */
 bool terminal_has_utf8(void);
 
 enum screen_key {
@@ -40,36 +41,39 @@ enum screen_key {
 };
 
 struct screen {
-    int in, out;   /* the terminal; in is -1 if it gives no keys */
-    int signals;   /* a signalfd */
-    sigset_t mask; /* of the process before */
+    int in, out;   /* the terminal; `in` is -1 if no keys can be read */
+    int signals;   /* signalfd for the signals that are blocked */
+    sigset_t mask; /* signal mask of the process before screen_open() */
     struct termios before;
-    bool raw;      /* `before` is to be restored */
-    char *drawn;   /* what stands there now; NULL: nothing */
-    char keys[16]; /* bytes of keys that were not read as a key yet */
+    bool raw;      /* the terminal's mode was changed: `before` must be restored */
+    char *drawn;   /* the text that the screen shows; NULL: none */
+    char keys[16]; /* bytes that were read but do not form a key yet */
     int n_keys;
 };
 
 /**
- * Take over the terminal `out`, and the keys of `in` if that is a terminal whose foreground is this process's
- * group. The signals HUP, INT, QUIT, TERM, TSTP and WINCH are taken from here on. Returns false with errno if
- * the system refuses that.
+ * Takes over the terminal `out`. It also reads keys from `in`, if that is a terminal and this process is in
+ * its foreground. From now on HUP, INT, QUIT, TERM, TSTP and WINCH are blocked and read by screen_signal().
+ * Returns false, with errno set, if that fails.
  */
 bool screen_open(struct screen *screen, int in, int out);
 
-/** Show `text`, cut to the lines of the terminal. What stands there already is not written again. */
+/**
+ * Shows `text`, cut to the lines of the terminal. If the screen shows that text already, nothing is written.
+ */
 void screen_draw(struct screen *screen, const char *text);
 
-/** Take one key, once `in` is readable, and as long as it returns one. */
+/** Reads one key. Call it when `in` is readable, and again as long as it returns one. */
 enum screen_key screen_key(struct screen *screen);
 
 /**
- * Take the signals that came, once `signals` is readable. Stops with the process. Returns the signal that
- * ends this process, or 0: it goes on, and is drawn again.
+ * Handles the signals that came. Call it when `signals` is readable. After TSTP it stops this process, until
+ * it is continued. Returns the signal that ends this process. 0: it goes on, and the screen must be drawn
+ * again.
  */
 int screen_signal(struct screen *screen);
 
-/** Restore the terminal, and leave `text` there. */
+/** Restores the terminal, and prints `text` there. */
 void screen_close(struct screen *screen, const char *text);
 
 #endif

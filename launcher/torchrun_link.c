@@ -13,7 +13,8 @@
 
 static const char torchrun[] = "torchrun";
 static const char kept[] = "torchrun.before-fsdprun";
-static const char fresh[] = ".torchrun.fsdprun-new"; /* the link, before it gets its name */
+/* name of the new link until it is renamed to torchrun */
+static const char fresh[] = ".torchrun.fsdprun-new";
 
 enum torchrun_step torchrun_link_step(bool install, enum torchrun_entry now, enum torchrun_entry before,
                                       bool equal)
@@ -37,12 +38,15 @@ enum torchrun_step torchrun_link_step(bool install, enum torchrun_entry now, enu
 }
 
 struct place {
-    int fd;              /* the folder */
+    int fd;              /* descriptor of the folder */
     char path[PATH_MAX]; /* its path, for messages */
-    const char *name;    /* of fsdprun in it */
+    const char *name;    /* name of fsdprun in that folder */
 };
 
-/* Opens the folder, and waits until no other fsdprun changes it. A file system without locks does without. */
+/*
+ * Opens the folder, and waits until no other fsdprun is changing it. If the file system has no locks, it goes
+ * on without one.
+ */
 static enum fsdp_status open_place(struct place *place, const char *called, struct fsdp_err *err)
 {
     const char *slash = strrchr(called, '/');
@@ -58,7 +62,10 @@ static enum fsdp_status open_place(struct place *place, const char *called, stru
     return FSDP_OK;
 }
 
-/* Returns what has the name. `info` gets its own inode, and not that of what a link leads to. */
+/*
+ * Returns what kind of entry has the name. `info` receives the entry's own inode, not that of a link's
+ * target.
+ */
 static enum torchrun_entry look(const struct place *place, const char *name, struct stat *info)
 {
     struct stat target, own;
@@ -79,12 +86,15 @@ static enum fsdp_status cannot(const struct place *place, struct fsdp_err *err)
     return file_fail(err, "cannot change torchrun in", place->path);
 }
 
-/* rename() of a new link, and not symlink(): torchrun is never without a file. */
+/*
+ * Makes the link under another name and renames it to torchrun. So at every moment there is a torchrun, which
+ * symlink() alone cannot ensure.
+ */
 static enum fsdp_status put_link(const struct place *place, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
 
-    (void)unlinkat(place->fd, fresh, 0); /* of a call that was cut short */
+    (void)unlinkat(place->fd, fresh, 0); /* left by a call that was cut short */
     if (symlinkat(place->name, place->fd, fresh) != 0)
         return cannot(place, err);
     if (renameat(place->fd, fresh, place->fd, torchrun) != 0) {

@@ -80,7 +80,10 @@ const struct subcommand what_subcommands[] = {
 };
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
-/* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
+/*
+ * Words that are no subcommands yet, but are refused as names of programs. A script that ran such a program
+ * would break once the subcommand exists.
+ */
 static const char *const reserved[] = { "data", "trace" };
 
 const struct subcommand *what_job_command(const char *name)
@@ -146,9 +149,10 @@ enum what_kind what_is_run(const char *name, struct what_flags flags, const stru
     if (*name != '\0' && strchr(name, '/') == NULL && files->on_path(files->arg, name))
         return WHAT_ON_PATH;
     if (ends_in(name, ".py"))
-        return WHAT_SCRIPT; /* the agent reports that it is missing: it looks in every generation */
+        return WHAT_SCRIPT; /* the agent reports a missing file: it checks before every generation */
     /*
-     * A name that does not exist is started as it is, which gives the error. "-" is Python's standard input.
+     * If `name` does not exist, it is executed directly, and that reports the error. "-" is Python's standard
+     * input.
      */
     return strcmp(name, "-") == 0 || files->exists(files->arg, name) ? WHAT_PYTHON : WHAT_DIRECT;
 }
@@ -179,7 +183,10 @@ bool what_find_on_path(const char *name, char file[PATH_MAX])
 {
     const char *path = getenv("PATH");
 
-    /* As in execvp(): an empty entry is the working directory; without PATH the system's default is used. */
+    /*
+     * As in execvp(): an empty entry is the working directory, and if PATH is not set the system's default is
+     * used.
+     */
     if (path == NULL)
         path = "/bin:/usr/bin";
     for (;;) {

@@ -1,8 +1,8 @@
 /*
  * The arbiter of a run, as an agent uses it: it says who leads (lead.h decides it). It has a thread of its
  * own, which reads the record, and renews it while this agent leads, whatever the loop does. Calls of the
- * store may block it: then the hold on the lead ends in time. It does not use the caller's disk thread: if a
- * record waited there behind logs, the lead could be lost.
+ * store may block it: then the hold on the lead ends in time. It does not use the caller's disk thread:
+ * there, a record could wait until logs are written, and the lead could be lost.
  *
  *   watching        arbiter_create(): it reads who leads, and tells follow() and ended()
  *   leading         after arbiter_claim_first() or arbiter_stand(): leads(), and later deposed(), or ended()

@@ -8,8 +8,8 @@
  * renewal within a fifth of a lease, so that it undoes no later one. `err` then has words for a person, which
  * name the store.
  *
- * A read may bring a record that was overwritten up to a tenth of a lease before the read began (caches), but
- * none that is older. lead.h allows for that much.
+ * Because of caches, a read may return a record that was overwritten up to a tenth of a lease before the read
+ * began. It never returns an older one. lead.h allows for that much.
  */
 #ifndef AGENT_ARBITER_STORE_H
 #define AGENT_ARBITER_STORE_H
@@ -21,8 +21,8 @@
 enum arbiter_answer {
     ARBITER_DONE = 1,
     ARBITER_NONE,    /* of read: there is no record yet */
-    ARBITER_TAKEN,   /* of claim: another agent has taken this term, or an earlier call of this agent has */
-    ARBITER_DEPOSED, /* of renew: the store has a record of a higher term, or of this term by another agent */
+    ARBITER_TAKEN,   /* claim(): another agent has taken this term, or an earlier call of this agent has */
+    ARBITER_DEPOSED, /* renew(): the store has a record of a higher term, or of this term by another agent */
     ARBITER_FAILED   /* the store did not answer, or refused */
 };
 

@@ -28,7 +28,7 @@ enum { ETCD_NO_LEASE = 5 /* code of an error: the lease that is to keep a key is
 
 /* What was found at the key. */
 struct etcd_value {
-    int64_t revision; /* of the last change of the key; 0: the key does not exist */
+    int64_t revision; /* etcd's revision at the last change of the key; 0: the key does not exist */
     size_t n_bytes;   /* 0 also if the value is longer than any record */
     unsigned char bytes[LEADER_RECORD_BYTES];
 };

@@ -157,7 +157,8 @@ static enum arbiter_answer put(struct etcd_store *store, const struct leader_rec
             status = swap(store, bytes, &found, &swapped, deadline_ns, err);
         if (status == FSDP_ERR_NOT_FOUND) {
             /*
-             * that lease is over: this host stood still for long, or etcd was restored from an earlier state
+             * the lease in etcd is over: this host was stopped for long, or etcd was restored from an earlier
+             * state
              */
             store->lease = 0;
             status = FSDP_OK;

@@ -5,9 +5,9 @@
  * which succeeds only if the key did not change since this agent looked. A claim overwrites the record of an
  * earlier term. So after a claim, the agent that led before can write nothing more.
  *
- * A lease of etcd keeps the key for half an hour to an hour after the last write (ten to twenty leases of the
- * run, if that is longer). So no run leaves anything in etcd for ever. Agents of the run remember the term;
- * only an agent that begins after that time begins with term 1 again.
+ * A lease of etcd keeps the key for half an hour to an hour after the last write. If ten to twenty leases of
+ * the run are longer than that, it keeps the key for these. So no run leaves anything in etcd for ever.
+ * Agents of the run remember the term; only an agent that begins after that time begins with term 1 again.
  *
  * An etcd keeps old values until it is compacted: 0.7 KB for each write, so 60 MB a day for a lease of 3 s.
  * That is left to whoever runs the etcd (--auto-compaction-retention), because other programs may use it too.

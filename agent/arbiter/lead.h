@@ -7,7 +7,7 @@
  *      last write that succeeded before its hold was over. Then it is deposed; a late answer revives nothing.
  *   2. The others read the record every tenth of the lease, or once in a lease (lead_sit()). It is stale when
  *      a read that began 1.1 leases after this agent had last seen it change finds it unchanged. Time in
- *      which this agent itself stood still counts as a sixth of the lease at most.
+ *      which this agent itself did not run counts as a sixth of the lease at most.
  *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
  *      stands, and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the
  *      endpoint, which may claim at once if there is no record or an ended one. The agent of seat 0 claims
@@ -21,19 +21,19 @@
  *   6. If the agent of a leader is killed, its guard may write that into the record (leader_swept.h). No
  *      process writes or answers in that term any more. So those who stand may claim the next one at once.
  *
- * So whoever begins a term without such a word saw the record last change after the old leader began its last
- * write, and waited longer than that leader held. The new leader also fences: no generation begins before the
- * ranks of the old one cannot run any more.
+ * An agent may begin a term without such a word. Then it saw the record last change after the old leader
+ * began its last write, and waited longer than that leader held. The new leader also fences: no generation
+ * begins before the ranks of the old one cannot run any more.
  *
- * While the store does not answer its leader, the leader may go on as long as it is in contact with every
- * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
- * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
- * agent that this leader did not let in, in this term, waits for so long: it takes the record for stale after
- * 11.1 leases, unless it knows that the leader's process is gone (lead_old_is_gone()), and the record does
- * not say that this cannot be known (`unlocked`); the host by the endpoint waits for four leases then. All
- * this holds only if the record says so (`goes_on`). The leader of a new run writes that at once. One that
- * took over writes it later (lead_go_on()): agents of the leader before are still on their way to it, and
- * would have to wait so long if it were lost before they come.
+ * If the store does not answer, the leader may go on while it is in contact with every agent that it let in
+ * (lead_in_contact_until()). None of them claims sooner than 1.1 leases after it last heard from the leader.
+ * It goes on until ten leases after the start of its last write that succeeded. An agent that this leader did
+ * not let in, in this term, waits for so long: it treats the record as stale only after 11.1 leases.
+ * Exception: it knows that the leader's process is gone (lead_old_is_gone()), and the record does not say
+ * that this cannot be known (`unlocked`). The host by the endpoint waits for four leases then. All this holds
+ * only if the record says so (`goes_on`). The leader of a new run writes that at once. One that took over
+ * writes it later (lead_go_on()): agents of the leader before are still on their way to it. They would have
+ * to wait so long if it were lost before they come.
  *
  * The caller has a loop, and may drive this machine from another thread while the loop is busy. It says when
  * the loop has turned (lead_turned()). An agent whose loop has not turned for a sixth of a lease claims
@@ -54,13 +54,16 @@ enum {
     LEAD_SEATS = 20,    /* a lease / 20 is the delay from one seat to the next */
     LEAD_CONTACT = 10,  /* leases for which a leader in contact goes on without the store */
     LEAD_MEMBERS = 4,   /* leases in which members may take over, before the host by the endpoint claims */
-    LEAD_LAST_SEAT = 10 /* this seat, higher ones and spares claim at the same time */
+    LEAD_LAST_SEAT = 10 /* seats from this one on, and spares, all claim at the same time */
 };
 
 enum lead_role {
     LEAD_WATCHES = 1,
     LEAD_LEADS,
-    /* has stopped leading, and writes into the record that the run is over, or that it has left */
+    /*
+     * this agent has stopped leading, and writes into the record that the run is over, or that it has left
+     * the run
+     */
     LEAD_RESIGNS,
     LEAD_OVER /* the run is over, as this agent or another one has written; or this agent has left */
 };
@@ -89,7 +92,7 @@ struct lead {
     /* what this agent claims and writes; `self.term` is the term that it claimed last */
     struct leader_record self;
     enum lead_role role;
-    bool rests; /* this agent reads the record once in a lease, until it stands */
+    bool rests; /* this agent reads the record only once in a lease, as long as `stands` is not set */
     /* wants to lead: `first` as the host by the endpoint, `stands` as a member without a leader */
     bool first, stands;
     int seat;
@@ -106,9 +109,9 @@ struct lead {
     int64_t read_ms;            /* when the last read that was answered began */
     int64_t term_ms;            /* when a record of the term of `known` was seen first */
     int64_t seen_ms;            /* when `known` was seen first */
-    /* the same as changed_ms, moved on by the time in which this agent stood still */
+    /* seen_ms, plus the time in which this agent did not run since then */
     int64_t quiet_ms;
-    int64_t ripe_ms;    /* since when this agent may claim; 0: it may not */
+    int64_t ripe_ms;    /* since when this agent may claim the next term; 0: it may not */
     int64_t longest_ms; /* the longest lease among all leaders that were seen */
     /* until when ranks of leaders before `known` may run; 0: no such rank can run */
     int64_t fence_ms;
@@ -133,8 +136,9 @@ struct lead {
     bool began, deposed, follow, ended; /* news that were not told */
     bool was_first, stood;              /* while `began`: what it wanted until then */
     struct leader_record followed;      /* of LEAD_FOLLOW: the record that changed */
-    struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
-    /* of LEAD_BEGAN: no generation may begin before this time; 0: there is nothing to wait for */
+    /* for LEAD_BEGAN: the record of the leader before, stale or ended; term 0: none */
+    struct leader_record before;
+    /* for LEAD_BEGAN: no generation may begin before this time; 0: there is nothing to wait for */
     int64_t fence_until_ms;
 };
 
@@ -169,8 +173,8 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms);
 /**
  * This agent is a member in seat `seat`; -1: it is a spare. Members above LEAD_LAST_SEAT would claim last.
  * So, until they stand, they read the record only once in a lease, and a store of many agents is read by few.
- * If a read is in progress now, the next one is not put off, because this one may come too early to show
- * their leader's record.
+ * If a read is in progress now, the next one is not put off: the answer may be too early to show their
+ * leader's record.
  */
 void lead_sit(struct lead *lead, int seat);
 /**

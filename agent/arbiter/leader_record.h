@@ -77,7 +77,7 @@ struct leader_progress {
      * just then, or unknown. published_s: how many seconds before the record was written that publishing was.
      */
     uint32_t restarts_s[LEADER_RESTARTS], published_s;
-    int64_t step; /* of the newest published checkpoint; -1: there is none */
+    int64_t step; /* step of the newest published checkpoint; -1: there is none */
     struct leader_failure failure;
     struct leader_divergence diverged;
     uint64_t leader; /* hash of the name of the leader's own node, as in a leader_suspect; 0: not known */

@@ -1,7 +1,7 @@
 /*
  * The proof that a leader's agent and the ranks of its node are gone. If the agent is killed, its guard kills
- * every process below it, and then writes that into the record. Another agent need not wait until the record
- * is stale then (lead.h), and its coordinator begins a generation as soon as the other nodes of the last one
+ * every process below it, and then writes that into the record. Then another agent need not wait until the
+ * record is stale (lead.h). Its coordinator begins a generation as soon as the other nodes of the last one
  * have come (agent/cluster/coordinator_fence).
  *   - The leader leaves to its guard who it is and which generation it has begun (agent/os/lease.h), before
  *     any node is told of that generation. So what the guard writes is never about an older generation than
@@ -15,7 +15,8 @@
 #include "agent/arbiter/arbiter_store.h"
 
 /*
- * What a leader leaves to its guard. It has no size in common with struct swept_will, which a member leaves.
+ * What a leader leaves to its guard. Its size differs from that of struct swept_will, which a member leaves,
+ * so that the guard can tell which of the two it has.
  */
 struct leader_will {
     unsigned char agent[SESSION_IDENTITY_BYTES];

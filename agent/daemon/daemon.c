@@ -79,7 +79,8 @@ void daemon_accept(struct service *service)
 
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                uv_poll_stop(&service->listener); /* else the loop would report it again at once */
+                /* otherwise the loop would report the waiting connection again at once */
+                uv_poll_stop(&service->listener);
                 uv_timer_start(&service->again, on_accept_again, ACCEPT_AGAIN_MS, 0);
             }
             return;

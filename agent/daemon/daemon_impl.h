@@ -59,7 +59,10 @@ struct client {
     struct client *next, *previous;
     int fd; /* of the connection; -1: closed */
     uv_poll_t poll;
-    /* when the client's request must be whole; later, when the job must have said how many GPUs it needs */
+    /*
+     * at first the time by which the client's request must be whole; later the time by which the job must
+     * have said how many GPUs it needs
+     */
     uv_timer_t deadline;
     uv_poll_t job_poll; /* on the job's pidfd */
     uv_poll_t channel_poll;

@@ -41,8 +41,8 @@ bool job_group_enter(const char *path)
 }
 
 /*
- * Find the folder of a group. The tree of version 2 is mounted at `root`, or beside the trees of version 1. A
- * container may see only its own part of the tree; the group is then the top of it.
+ * Find the folder of a group. The tree of version 2 is mounted at `root`, or in a folder next to the trees of
+ * version 1. A container may see only its own part of the tree; the group is then the top of it.
  */
 static bool find_folder(char folder[JOB_GROUP_PATH_BYTES], const char *root, const char *group)
 {

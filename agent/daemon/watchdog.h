@@ -2,8 +2,8 @@
  * systemd's watchdog (WatchdogSec=). systemd kills a service that has not sent WATCHDOG=1 for a whole period.
  *
  * A timer of the loop notes the time, eight times in a period. A thread of its own looks four times in a
- * period, and sends while that note is younger than half a period. A loop that stands still is killed after
- * at most one and a half periods. One that stands still for less than a period is never killed.
+ * period, and sends while that note is younger than half a period. So a service whose loop hangs is killed
+ * after at most one and a half periods. One whose loop hangs for less than a period is never killed.
  */
 #ifndef AGENT_DAEMON_WATCHDOG_H
 #define AGENT_DAEMON_WATCHDOG_H

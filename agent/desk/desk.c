@@ -32,7 +32,7 @@ struct caller {
     char *answer; /* bytes of an answer that the socket has not taken yet; NULL: none */
     size_t n_answer, n_sent;
     enum desk_word watches; /* of WAITS_FOR_CHANGE */
-    uint64_t next_ms;       /* of a caller that watches, by uv_now(): the earliest time for its next line */
+    uint64_t next_ms;       /* earliest time, by uv_now(), for the next line to a caller that watches */
     char *told;             /* the last line that a watching caller was sent; NULL: none yet */
 };
 
@@ -264,7 +264,9 @@ static bool read_line(struct caller *caller)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
     if (n <= 0 || caller->waits_for != WAITS_FOR_LINE) {
-        /* the caller is gone, or sends a second line; an order that it gave remains valid */
+        /*
+         * the caller has closed its end, or sends a second line; an order that it gave before remains valid
+         */
         hang_up(caller);
         return false;
     }

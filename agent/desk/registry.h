@@ -34,8 +34,9 @@ enum {
     REGISTRY_PATH_BYTES = 4096,
     REGISTRY_FILE_BYTES = 64,
     REGISTRY_ENTRY_BYTES = 65536, /* a larger entry is ignored */
-    REGISTRY_MOST = 4096,         /* entries that a reader takes of a folder */
-    REGISTRY_LOST = 64,           /* runs that were killed, of both folders; more are forgotten */
+    REGISTRY_MOST = 4096,         /* a reader reads at most so many entries of a folder */
+    /* the list holds at most so many killed runs, of both folders; all further ones are forgotten */
+    REGISTRY_LOST = 64,
     REGISTRY_LOST_S = 3600,
     REGISTRY_FOLDERS = 2
 };

@@ -13,7 +13,10 @@ void registry_watch(int fd)
     for (int i = 0; i < REGISTRY_FOLDERS; i++) {
         if (!registry_folder_path(i, path))
             continue;
-        /* the same path again has no effect; a folder that is not there comes with its first run */
+        /*
+         * A path that is watched already is not watched twice. A folder that does not exist is created by the
+         * first run.
+         */
         (void)inotify_add_watch(fd, path, IN_MOVED_TO | IN_DELETE | IN_DELETE_SELF | IN_ONLYDIR);
         (void)inotify_add_watch(fd, dirname(path), IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
     }

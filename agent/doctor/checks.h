@@ -14,7 +14,7 @@
 
 enum {
     DOCTOR_TEXT_BYTES = 160,
-    DOCTOR_PATH_BYTES = 256, /* a path is cut to this when it is shown */
+    DOCTOR_PATH_BYTES = 256, /* how many bytes of a path a report shows at most */
     DOCTOR_GPUS = GPU_HEALTH_MAX,
     DOCTOR_LIBRARIES = 4
 };
@@ -26,7 +26,7 @@ enum {
 
 struct disk_facts {
     char path[DOCTOR_PATH_BYTES]; /* the nearest directory of the run directory that exists */
-    /* errno of making a file in the run directory, and of locking it; 0: it worked */
+    /* errno of the try to make a file in the run directory, and of the try to lock it; 0: it succeeded */
     int make_error, lock_error;
     char type[32];                                /* of the file system: "ext4", "nfs4" */
     char source[DOCTOR_TEXT_BYTES], options[512]; /* of the mount */
@@ -87,7 +87,7 @@ struct cpu_facts {
     char model[96];
     int n_online, n_allowed, n_quota; /* quota 0: no limit */
     int n_cores, n_nodes;             /* physical cores and NUMA nodes of the allowed CPUs */
-    int n_nodes_far;                  /* those NUMA nodes whose memory may not be used */
+    int n_nodes_far;                  /* NUMA nodes of the allowed CPUs whose memory may not be used */
     bool avx2, avx512, amx;
     /* the variable FSDP_ISA, which names the instruction set for the numerics; "": not set */
     char wanted_isa[16];
@@ -113,7 +113,7 @@ struct gpu_facts {
 
 struct library_fact {
     char name[DOCTOR_PATH_BYTES];
-    char error[DOCTOR_TEXT_BYTES]; /* why it cannot be opened; empty: it can */
+    char error[DOCTOR_TEXT_BYTES]; /* why the library cannot be opened; empty: it can be opened */
     int version;                   /* the library's own number; 0: it has none */
 };
 

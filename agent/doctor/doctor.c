@@ -146,8 +146,8 @@ static void wait_for_answers(struct running *running, struct doctor_facts *facts
 }
 
 /*
- * Reaps the probe's process, and kills it first if it is late. A process that is stuck in the kernel is left
- * behind. Also notes why there was no answer, for the case that there is none.
+ * Reaps the probe's process, and kills it first if it is late. A process that is stuck in the kernel is not
+ * waited for. Also notes why there was no answer, for the case that there is none.
  */
 static void end(const struct running *running, const struct doctor_group *group,
                 char words[DOCTOR_VALUE_BYTES])

@@ -1,6 +1,4 @@
-/*
- * The install of fsdprun itself, and what Slurm and systemd make of this shell.
- */
+/* Checks of doctor about the installation of fsdprun, and about what Slurm and systemd do with this shell. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -80,7 +80,7 @@ enum fsdp_status node_link_put(struct node_link *link, const char *name, int ran
 enum fsdp_status node_link_get(struct node_link *link, const char *name, int rank, char *value,
                                size_t *n_bytes, struct fsdp_err *err)
 {
-    struct fsdp_link_put get = { .key = "" }; /* of the form of a struct fsdp_link_get */
+    struct fsdp_link_put get = { .key = "" }; /* a GET has the same form: struct fsdp_link_get */
     struct fsdp_link_header header;
 
     static_assert(sizeof get == sizeof(struct fsdp_link_get), "a GET is a key, as the head of a PUT");

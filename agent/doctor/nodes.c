@@ -332,7 +332,10 @@ bool nodes_are_elsewhere(const struct doctor_report *report)
     return report->n == 1 && strcmp(report->rows[0].check, elsewhere) == 0;
 }
 
-/* All nodes stay until rank 0 has all reports, and then get its verdict. */
+/*
+ * Ends the examination. Rank 0 waits for all reports and sends its verdict to the other ranks. Every other
+ * rank waits for that verdict.
+ */
 static enum fsdp_status conclude(struct rank *rank, struct doctor_report *report, const char *run_dir,
                                  const char *leader, struct fsdp_err *err)
 {

@@ -45,7 +45,7 @@ int pairs_rounds(int n_nodes)
     return n_nodes < 2 ? 0 : all < PAIRS_MOST_ROUNDS ? all : PAIRS_MOST_ROUNDS;
 }
 
-/* The circle method: one node stands still, the others move on by one in each round. */
+/* The circle method: one node keeps its place, and all others move by one place in each round. */
 int pairs_partner(int n_nodes, int round, int node)
 {
     /* for an odd number of nodes, one more is added that stands for "no partner" */
@@ -54,7 +54,8 @@ int pairs_partner(int n_nodes, int round, int node)
 
     if (node == m)
         /*
-         * solves 2 p = round (mod m): node p would be its own partner, so it meets the node that stands still
+         * solves 2 p = round (mod m): node p would be its own partner, so it meets the node that keeps its
+         * place
          */
         partner = round % m * (m / 2 + 1) % m;
     else

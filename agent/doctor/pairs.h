@@ -3,8 +3,8 @@
  * directions, and the difference of their clocks.
  *
  * Every node serves: a thread accepts one connection after another. A connection begins with a secret that
- * the nodes have told each other over their agents' sessions. Whoever reads the secret on the wire can
- * disturb a measurement, but can get no data of a node.
+ * the nodes have told each other over their agents' sessions. An attacker who reads the secret on the wire
+ * can disturb a measurement, but can get no data of a node.
  */
 #ifndef AGENT_DOCTOR_PAIRS_H
 #define AGENT_DOCTOR_PAIRS_H

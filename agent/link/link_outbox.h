@@ -35,7 +35,7 @@ bool outbox_is_empty(const struct link_outbox *outbox);
 enum fsdp_status outbox_send(struct link_outbox *outbox, int socket, enum fsdp_link_type type, uint32_t tag,
                              const void *payload, size_t size_bytes, int fd, struct fsdp_err *err);
 
-/** The same for a packet of any bytes: `size_bytes` of them, without a header. */
+/** Send one packet of `size_bytes` bytes without a header, now or later. All else is as in outbox_send(). */
 enum fsdp_status outbox_send_bytes(struct link_outbox *outbox, int socket, const void *bytes,
                                    size_t size_bytes, int fd, struct fsdp_err *err);
 

@@ -139,7 +139,7 @@ static const char *take_put(struct link_client *client, const unsigned char *pay
 
     if (size < sizeof *put || !is_text(put->key, sizeof put->key) || put->key[0] == '\0')
         return "a put without a key";
-    *fd = -1; /* the store owns it, also after an error */
+    *fd = -1; /* store_put() takes the descriptor over, also if it fails */
     if (store_put(server->store, put->key, payload + sizeof *put, size - sizeof *put, value_fd, answer,
                   server, &err) != FSDP_OK) {
         break_link(client, err.message);

@@ -46,8 +46,9 @@ enum fsdp_status link_server_add(struct link_server *server, int index, const st
                                  const char *job_json, int *worker_fd, struct fsdp_err *err);
 
 /**
- * The same for a worker that exists already and has the other end of `socket`. On success the socket is the
- * server's; otherwise it stays the caller's, and nothing was sent.
+ * Open the link of worker `index`, which exists already and has the other end of `socket`. All else is as in
+ * link_server_add(). On success the server owns the socket. Otherwise the caller keeps it, and nothing was
+ * sent.
  */
 enum fsdp_status link_server_take(struct link_server *server, int index, const struct fsdp_link_hello *hello,
                                   const char *job_json, int socket, struct fsdp_err *err);

@@ -109,7 +109,8 @@ enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512, PROTO_IDENTITY_BYTES = 1
 struct proto_join {
     char version[64]; /* number and commit of the build: link structs travel inside messages */
     char host[PROTO_TEXT_BYTES];
-    char address[PROTO_TEXT_BYTES]; /* where the other nodes reach it; empty: take it from the connection */
+    /* where the other nodes reach the joining node; empty: the address from which its connection comes */
+    char address[PROTO_TEXT_BYTES];
     char role[PROTO_TEXT_BYTES];
     int node_rank; /* -1: any */
     int order;     /* the node's number in the cluster's scheduler; -1: unknown */
@@ -133,10 +134,11 @@ enum proto_wait {
     PROTO_WAIT_FORMING,
     PROTO_WAIT_RUNNING,
     PROTO_WAIT_SPARE,
-    PROTO_WAIT_ENDING,     /* until a rank's end is dealt with: the job ends, or another generation begins */
-    PROTO_WAIT_QUARANTINE, /* for `seconds`, because the node was lost more than once */
-    PROTO_WAIT_SLOW,       /* for `seconds`, because a rank of the node was slow */
-    PROTO_WAIT_UNKILLED    /* until processes of an earlier generation on the node have ended */
+    PROTO_WAIT_ENDING, /* a rank has ended: the node waits until the job ends, or another generation begins */
+    PROTO_WAIT_QUARANTINE, /* the node waits `seconds`, because it was lost more than once */
+    PROTO_WAIT_SLOW,       /* the node waits `seconds`, because one of its ranks was slow */
+    /* processes of an earlier generation are left on the node: it waits until they have ended */
+    PROTO_WAIT_UNKILLED
 };
 
 struct proto_welcome {
@@ -144,7 +146,7 @@ struct proto_welcome {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     /* names the run: the identity of its first coordinator, also after another one has taken its place */
     unsigned char run[PROTO_IDENTITY_BYTES];
-    int first_attempt; /* of the run directory: the attempt that generation 0 is (struct world_plan) */
+    int first_attempt; /* the attempt in the run directory that generation 0 is (struct world_plan) */
     uint64_t term;     /* of the coordinator; 0: no arbiter */
     enum proto_wait wait;
     int seconds; /* for PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: how long the node waits */
@@ -172,12 +174,12 @@ struct proto_stop {
 };
 
 struct proto_beat {
-    /* of a question: when the member sent it, by the member's own CLOCK_BOOTTIME; the answer repeats it */
+    /* in a question: when the member sent it, by the member's own CLOCK_BOOTTIME; the answer repeats it */
     int64_t sent_ns;
-    int64_t lease_ms; /* of an answer: how long the lease runs, counted from sent_ns */
+    int64_t lease_ms; /* in an answer: how long the lease runs, counted from sent_ns */
     /*
-     * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: that time in the
-     * newest answer that has reached the member; 0: none has.
+     * In an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. In a question: that time from
+     * the newest answer that has reached the member; 0: none has.
      */
     int64_t answered_ns;
 };
@@ -243,7 +245,11 @@ struct proto_open {
     char named[PROTO_TEXT_BYTES]; /* the address that the user gave for the store; empty: none */
     /* where the other nodes reach this one; loopback if there are no other nodes */
     char address[PROTO_TEXT_BYTES];
-    bool must;  /* `named` must be an address of this node; otherwise it is used only if it is one */
+    /*
+     * true: an error unless `named` is an address of this node. false: `named` is used only if it is an
+     * address of this node
+     */
+    bool must;
     bool alone; /* there are no other nodes */
     int port;   /* 0: any free one */
     int self;   /* this node's number */
@@ -260,7 +266,7 @@ struct proto_ended {
 /* A node whose workers will connect to the store of an OPEN. */
 struct proto_guest {
     int node, n_workers;
-    /* address: at which it is reached; from: where its connections come from; either may be empty */
+    /* address: at which the node is reached; from: where its connections come from; either may be empty */
     const char *address, *from;
 };
 

@@ -8,8 +8,8 @@
  *   3. For each 10 minutes in which the node may take part, one strike is forgotten at its next loss.
  *   4. A node that was put aside because of a slow rank waits for the rest of that time when it comes again.
  *
- * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in the first t seconds (9
- * in 60 s). That holds up to 20 minutes; from then on it starts two in 10 minutes.
+ * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in the first t seconds. In
+ * 60 s these are 9. That holds up to 20 minutes; from then on it starts two in 10 minutes.
  *
  * A node is known by its host name, its address, and its numbers from the scheduler and the user
  * (--node-rank). Its identity is a new one each time. Several agents of one host may agree in all of these.
@@ -61,9 +61,7 @@ struct quarantine_note {
 /* Why a node has to wait. */
 struct quarantine_why {
     int strikes;
-    /*
-     * the rank because of which it was put aside, which is the reason to name; -1: the reason is its strikes
-     */
+    /* the slow rank because of which the node was put aside; -1: it was put aside because of its strikes */
     int slow_rank;
 };
 

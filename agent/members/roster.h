@@ -42,7 +42,7 @@ struct roster_node {
     char address[PROTO_TEXT_BYTES]; /* address at which the other nodes reach this node */
     char from[64];                  /* address from which this node's connection comes */
     bool present;
-    bool active; /* takes part in the running generation, or took part until it was lost */
+    bool active; /* the node takes part in the running generation, or took part until it was lost */
     /* the node wants to leave: it takes part until the generation is over, and in no later one */
     bool leaving;
     /*
@@ -140,7 +140,7 @@ void roster_leave(struct roster *roster, int node);
  * changes nothing.
  */
 void roster_remove(struct roster *roster, int node);
-/** Returns the present node that sits in seat `node_rank`, or has asked for it; NULL: there is none. */
+/** Returns the present node that has seat `node_rank`, or has asked for it; NULL: there is none. */
 const struct roster_node *roster_holder(const struct roster *roster, int node_rank);
 
 /** Is the node present, not in quarantine, and does not want to leave? */

@@ -14,7 +14,7 @@ struct survival {
     int n_nodes;      /* that are there, spares included */
     int min_nodes;    /* that the job needs */
     int n_heirs;      /* nodes that can take the leader's place; 0: if the leader is lost, the job ends */
-    bool waits;       /* if too few nodes are left, the job waits for others; else it ends */
+    bool waits;       /* true: if too few nodes are left, the job waits for others. false: it ends */
     const char *host; /* the leader's name */
 };
 

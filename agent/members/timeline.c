@@ -70,7 +70,7 @@ bool timeline_event(struct timeline *timeline, int rank, const char *event, int6
     if (strcmp(event, "resume") == 0 && at_ns[TIMELINE_RESUMED] < 0) {
         at_ns[TIMELINE_RESUMED] = now_ns;
         if (step >= 0)
-            /* an older step than that of timeline_form(), if that one was damaged */
+            /* the step is older than that of timeline_form() if the checkpoint of that one was damaged */
             timeline->resume_step = step;
     }
     if (strcmp(event, "first_step") != 0 || step < 0)

@@ -41,7 +41,9 @@ struct verdict {
     int status;                   /* exit status of the run; 0 with CE_DOWN_RETRY */
     bool free_of_charge;          /* with CE_DOWN_RETRY: this retry does not count as a restart */
     bool spent;                   /* with CE_DOWN_FINAL: the run ends only because no restart is left */
-    /* true: the report is about the first cause. false: it is about `class` and `words`, if there are any */
+    /*
+     * true: the report is about the first cause. false: the report has `class` and `words`, if there are any
+     */
     bool failed;
     enum errors_class class; /* 0 if `failed`, or if the run ended well */
     char words[VERDICT_WORDS_BYTES];

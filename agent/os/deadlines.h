@@ -13,7 +13,8 @@ enum {
     LEASE_KILL_MS = 250, /* the time in which the guard must kill the ranks of a node whose lease is over */
     /* the longest grace of workers whose world has lost a node: they can finish no collective any more */
     LOST_GRACE_MS = 5000,
-    KILL_MS = 5000,  /* how long processes that were sent KILL are waited for; then they are left behind */
+    /* how long to wait for the end of processes that got KILL; after that they are not waited for */
+    KILL_MS = 5000,
     DRAIN_MS = 1000, /* how long processes that a finished worker left running have between TERM and KILL */
     /*
      * how long a reader of the output may take nothing; for a terminal, which may be slow, the limit for all
@@ -48,9 +49,9 @@ enum {
 #define LEASE_END_MS(lease_ms) ((lease_ms)*11 / 10)
 
 /*
- * How long the ranks of a node may run without an answer of the coordinator. A session bears a silence that
- * is shorter than the lease, and the last answer may be a beat old when the silence begins. So it is a sixth
- * longer: no rank is killed for a silence that its session bears.
+ * How long the ranks of a node may run without an answer of the coordinator. A session survives a silence
+ * that is shorter than the lease, and the last answer may be a beat old when the silence begins. So it is a
+ * sixth longer: no rank is killed for a silence that its session survives.
  */
 #define LEASE_RANKS_MS(lease_ms) ((lease_ms)*7 / 6)
 /* The inverse of LEASE_RANKS_MS(): the lease for which the ranks may run for `ranks_ms`. */

@@ -25,7 +25,7 @@ struct pids {
 struct process {
     pid_t parent;
     char state;
-    unsigned long long started; /* in ticks since boot; pid and start time together are unique */
+    unsigned long long started; /* start time in ticks since boot; with the pid it identifies the process */
 };
 
 static bool add(struct pids *pids, pid_t pid)

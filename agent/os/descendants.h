@@ -24,7 +24,8 @@ bool descendants_can_be_found(void);
 size_t descendants_signal(int signal, const pid_t *except, size_t n_except);
 
 /**
- * The same for every living descendant of the process `root`, which is this process or a descendant of it.
+ * Send `signal` to every living descendant of the process `root`, which is this process or a descendant of
+ * it. Returns how many there were, as descendants_signal() counts.
  */
 size_t descendants_signal_below(pid_t root, int signal);
 

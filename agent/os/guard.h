@@ -12,7 +12,7 @@
  *
  * Nothing stays stopped. The guard's end wakes the agent (its parent-death signal is SIGCONT). The guard
  * stops itself only after Ctrl-Z, never because the agent was stopped from outside. With a lease it does so
- * only if every rank stands still.
+ * only if every rank is stopped.
  */
 #ifndef AGENT_GUARD_H
 #define AGENT_GUARD_H
@@ -62,7 +62,7 @@ struct guard_config {
 
 /**
  * End the inner process with `status`, even if one of its threads is in a system call that SIGKILL cannot
- * end. Such a process is never reaped, so this tells the guard the status, and the guard leaves it behind.
+ * end. Such a process is never reaped, so this tells the guard the status, and the guard ends without it.
  */
 _Noreturn void guard_leave(const struct guard_inside *inside, int status);
 

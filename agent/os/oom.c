@@ -178,7 +178,8 @@ enum oom_answer oom_watch_ask(struct oom_watch *watch, pid_t pid, bool by_kill, 
     put_limit(watch, limit, sizeof limit);
     if (named || (by_kill && risen > (uint64_t)watch->n_named)) {
         if (risen > 0)
-            watch->seen++; /* one OOM kill counts as ours; further ones are about other processes */
+            /* one OOM kill belongs to this process; the others that were counted belong to other processes */
+            watch->seen++;
         snprintf(words, size, "out of memory: ended by the kernel's OOM killer%s", risen > 0 ? limit : "");
         return OOM_KILLED;
     }

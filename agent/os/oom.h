@@ -56,9 +56,9 @@ bool oom_parse_counter(const char *text, uint64_t *n);
 pid_t oom_parse_record(const char *record);
 
 /**
- * From the text of /proc/PID/cgroup, find the folder of the memory controller, below the root of the cgroup
- * file systems ("/memory/a/b", "/a/b", "/unified/a/b"). If there are both versions, version 1 counts. Returns
- * false if the text names none. Pure.
+ * Find in the text of /proc/PID/cgroup the folder of the memory controller. It is below the root of the
+ * cgroup file systems: "/memory/a/b", "/a/b" or "/unified/a/b". If there are both versions, version 1 counts.
+ * Returns false if the text names none. Pure.
  */
 bool oom_parse_group(const char *text, bool *v1, char *path, size_t size);
 

@@ -2,7 +2,8 @@
  * What the agent needs from the operating system: start a process, signal it, reap it, read the clock. The
  * agent calls these through a struct, which tests replace; agent_os_linux is the real one.
  *
- * A child has a pidfd from the moment it exists, so a reused pid can never be taken for it.
+ * A child has a pidfd from the moment it exists, so a signal never goes to another process that got the same
+ * pid later.
  */
 #ifndef AGENT_OS_H
 #define AGENT_OS_H

@@ -35,7 +35,8 @@ static void put_sources(struct console *console, struct outlet *outlet)
     for (; n > 0 && outlet_has_room(outlet); n--) {
         struct console_source *next = source->next != NULL ? source->next : console->sources;
 
-        outlet->turn = next; /* console_drop() changes it if it drops the very source to which it points */
+        /* if source_take_turn() drops the source `next`, console_drop() sets outlet->turn to another one */
+        outlet->turn = next;
         if (source->outlet == outlet && source_is_ready(source))
             source_take_turn(source);
         source = outlet->turn;

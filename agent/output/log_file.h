@@ -40,7 +40,11 @@ enum { LOG_FILE_LINE_BYTES = 65536 };
 struct log_file;
 
 struct log_file_spec {
-    int fd;               /* open for reading and appending; a successful create takes it over */
+    /*
+     * the file, open for reading and appending. After a successful log_file_create() the log owns the
+     * descriptor.
+     */
+    int fd;
     const char *path;     /* copied; NULL: a file without a name, which is never rotated */
     uint64_t limit_bytes; /* size at which the file is rotated; 0: never */
     int n_rotated;        /* rotated files that keep a name */
@@ -71,7 +75,7 @@ struct log_file_result log_file_write(struct log_file *file, const char *bytes, 
 
 /* Where the next bytes will be: in the file of that inode, from `offset` on. */
 struct log_file_place {
-    const char *path;   /* of the log; NULL: it has no name */
+    const char *path;   /* path of the log; NULL: it has no name */
     struct fsdp_io *io; /* of `path` */
     uint64_t inode, offset;
 };

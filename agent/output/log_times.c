@@ -52,7 +52,7 @@ void log_times_note(struct log_times *times, const struct log_file *log, int64_t
     if (times->waits)
         n = print_row(rows, sizeof rows, times->last_ms, &times->last);
     n += print_row(rows + n, sizeof rows - n, now_ms, &place);
-    first = first && place.offset == 0; /* else an earlier run has left something in the file */
+    first = first && place.offset == 0; /* an earlier run has written into the file if its offset is not 0 */
     if (!first)
         append(&place, rows, n);
     *times = (struct log_times){ .last_ms = now_ms, .last = place, .waits = first };

@@ -1,13 +1,14 @@
 /*
  * When the bytes of a log were written, for `fsdprun logs --since`. The log itself has no times: it is byte
- * for byte what the rank wrote. They are in a hidden file beside it: of stdout.log, .stdout.log.times.
+ * for byte what the rank wrote. They are in a hidden file in the same folder: .stdout.log.times for
+ * stdout.log.
  *
  * A row is "MILLISECONDS INODE OFFSET": at that time since 1970, the file of the log had that inode and ended
- * at that offset. The file may be rotated later; the inode says which one it was. There is no row for the
- * second that follows one. So what was written between two rows was written within a second of the first.
+ * at that offset. The file may be rotated later; the inode says which one it was. After a row, no other row
+ * is written for a second. So what was written between two rows was written within a second of the first.
  *
- * A log that was written within one second, by one run, has no such file. If rows cannot be written, nothing
- * is said: the log comes first. Pure but for its file.
+ * A log that was written within one second, by one run, has no such file. If rows cannot be written, no error
+ * is reported, because the log matters more. Pure but for its file.
  */
 #ifndef AGENT_LOG_TIMES_H
 #define AGENT_LOG_TIMES_H
@@ -22,7 +23,7 @@ enum { LOG_TIMES_APART_MS = 1000 };
 struct log_times {
     int64_t last_ms; /* of the last row; 0: there is none */
     struct log_file_place last;
-    bool waits; /* the last row is the first one: it is written with the second */
+    bool waits; /* only the first row has been made, and it is not written yet: the second row writes both */
 };
 
 /** Write the name of the file with the times of the log `path`. Returns false if `out` has no room for it. */

@@ -81,7 +81,9 @@ struct stream {
     /* For an inherited stream (relay.c); unused if the stream is captured. */
     bool shown; /* false: only its last words are kept */
     int error;  /* errno, if no channel could be made for the stream; else 0 */
-    /* (n_held) bytes that were read from the channel, and must be written before it is read again */
+    /*
+     * (n_held) bytes that were read from the channel; the agent must write them before it reads more from it
+     */
     char *held;
     size_t n_held;
 };
@@ -91,7 +93,8 @@ struct stream {
  * the disk is slow, lines of one generation may be written after the next one has begun.
  */
 struct filtered {
-    atomic_int n_users; /* the last one closes the file and frees it */
+    /* streams that write to the file; the last one closes the file and frees this struct */
+    atomic_int n_users;
     int fd, generation;
     bool said; /* the console was told that the file takes no bytes; used by the writing thread */
     char path[RUNDIR_PATH_BYTES];
@@ -149,7 +152,7 @@ struct output {
 /** Allocate a stream. It is not in the output's list yet and has no channel. NULL: no memory. */
 struct stream *stream_create(const struct stream_sink *sink, struct output *output,
                              const struct stream_spec *spec);
-void stream_free(struct stream *stream); /* it is in no list, and has no channel */
+void stream_free(struct stream *stream); /* the stream must be in no list and have no channel */
 /**
  * Add the stream to the output's list, which owns it from now on. Frees streams that are no longer needed.
  */
@@ -173,7 +176,7 @@ void stream_read_held(struct stream *stream);
 void stream_close(struct stream *stream);
 /** Forget the bytes of the stream that wait to be shown or written. */
 void stream_drop(struct stream *stream);
-/* as stream_drop(), but only inherited bytes that wait to be written */
+/* like stream_drop(), but forgets only inherited bytes that wait to be written */
 void stream_drop_held(struct stream *stream);
 /** Free every stream that has no channel and no bytes left, and whose last words are not needed any more. */
 void stream_sweep(struct output *output);

@@ -18,8 +18,8 @@
 enum { GPU_MAX = 128, GPU_NUMBERS = 2 * GPU_MAX, GPU_PCI_BYTES = 24, GPU_WORDS_BYTES = 320 };
 
 enum gpu_want {
-    GPU_WANT_ANY,  /* NVIDIA's; if there is none AMD's; if there is none Intel's */
-    GPU_WANT_GPU,  /* NVIDIA's; if there is none AMD's: what PyTorch calls cuda */
+    GPU_WANT_ANY,  /* the job's GPUs are NVIDIA's; without any, AMD's; without any of those, Intel's */
+    GPU_WANT_GPU,  /* the job's GPUs are NVIDIA's; without any, AMD's: PyTorch calls both cuda */
     GPU_WANT_CUDA, /* NVIDIA's only */
     GPU_WANT_XPU,  /* Intel's only */
 };
@@ -48,7 +48,7 @@ struct gpu {
 
 struct gpu_list {
     int n;
-    struct gpu gpus[GPU_MAX];  /* in the order of their numbers in a worker */
+    struct gpu gpus[GPU_MAX];  /* in the order of the numbers that they have in a worker */
     bool unknown;              /* there are GPUs, but it is not known which of them workers see; n is 0 */
     char why[GPU_WORDS_BYTES]; /* why there is none, or fewer than a list names; else "" */
 };

@@ -20,11 +20,11 @@ struct gpu_sample {
     int index; /* NVML's index: all GPUs of the node in PCI order */
     /* 0: this is a sample; else the number of an XID, and only index and pci are set too */
     int xid;
-    bool ends_round;                /* the last sample of a round; a round has one sample of every GPU */
-    uint32_t n_asked;               /* how often the watcher had been asked when the round began */
-    int utilisation_percent;        /* -1: not known */
-    int memory_percent;             /* of the time in which its memory was read or written; -1: not known */
-    int temperature_c;              /* -1: not known */
+    bool ends_round;         /* the last sample of a round; a round has one sample of every GPU */
+    uint32_t n_asked;        /* how often the watcher had been asked when the round began */
+    int utilisation_percent; /* -1: not known */
+    int memory_percent; /* percentage of the time in which its memory was read or written; -1: not known */
+    int temperature_c;  /* -1: not known */
     int64_t memory_used_bytes;      /* -1: not known */
     int64_t memory_total_bytes;     /* -1: not known */
     int64_t ecc_uncorrected;        /* since the driver was loaded; -1: not known */

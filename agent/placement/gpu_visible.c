@@ -68,7 +68,8 @@ static int named(struct entry entry, const char *const *names, int n)
         if (names == NULL || names[i] == NULL || strncmp(names[i], entry.text, entry.length) != 0)
             continue;
         if (names[i][entry.length] == '\0')
-            return i; /* an exact match, even if a longer name begins with it */
+            /* this name is equal to the entry, so longer names that begin with the entry do not count */
+            return i;
         if (found != NONE)
             return NONE;
         found = i;

@@ -4,7 +4,7 @@
  *
  * Worker r goes to the NUMA node of GPU r. More workers than GPUs share the GPUs in turn (r mod GPUs). If
  * there is no GPU, or the node of one is not known, workers are spread over the nodes that have an allowed
- * CPU, in blocks, as evenly as possible.
+ * CPU. They are spread in blocks, as evenly as possible.
  *
  *   node          the allowed CPUs of the NUMA node
  *   socket        the allowed CPUs of all nodes of its socket

@@ -165,8 +165,8 @@ static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
 }
 
 /*
- * Kills and reaps a child. A child that is stuck in the driver does not end even by SIGKILL, and is then left
- * behind.
+ * Kills and reaps a child. A child that is stuck in the driver does not end even by SIGKILL, and then it is
+ * not waited for.
  */
 static void end(pid_t pid)
 {

@@ -111,7 +111,7 @@ struct errors_report {
     int status; /* exit status of fsdprun */
     struct errors_death cause;
     const char *phase; /* "forward", ...; NULL: unknown */
-    const char *where; /* for a program: where it was, in words, in place of "in PHASE"; NULL: nothing */
+    const char *where; /* for a program: text that replaces "in PHASE", about where it was; NULL: nothing */
     int64_t step;      /* -1: unknown */
     int generation;
     const char *message;                /* one line more about it; NULL: none */

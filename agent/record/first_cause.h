@@ -27,13 +27,13 @@
 #include <fsdp/link.h>
 
 enum death_kind {
-    DEATH_NONE, /* it ended well: exit code 0 (or 77 after a notice) */
+    DEATH_NONE, /* the worker ended well: exit code 0 (or 77 after a notice) */
     DEATH_EXIT,
     DEATH_SIGNAL,
-    DEATH_SPAWN, /* it could not be started: `code` is 126, 127, or 75 where the system refused */
-    DEATH_HANG,  /* it made no progress: `code` is the signal that will end it */
-    DEATH_STUCK, /* it made no progress, and sleeps in the kernel, where no signal reaches it */
-    DEATH_NODE,  /* its node, or the link to it, is lost */
+    DEATH_SPAWN, /* the worker could not be started: `code` is 126, 127, or 75 if the system refused */
+    DEATH_HANG,  /* the worker made no progress: `code` is the signal that will end it */
+    DEATH_STUCK, /* the worker made no progress, and sleeps in the kernel, where no signal reaches it */
+    DEATH_NODE,  /* the worker's node, or the connection to that node, is lost */
 };
 
 /*
@@ -41,7 +41,7 @@ enum death_kind {
  * death.phase these values follow those of link.h.
  */
 enum program_phase {
-    PROGRAM_STARTING = 64, /* it has not come to the store where the ranks meet */
+    PROGRAM_STARTING = 64, /* the program has not connected to the store where the ranks meet */
     PROGRAM_RENDEZVOUS,    /* it has, and others have not */
     PROGRAM_RUNNING,       /* all have */
     PROGRAM_STOPPING,      /* it had been asked to end */
@@ -57,8 +57,9 @@ struct death {
     int sent_signal; /* the signal by which we had asked the worker to end; 0: we had not */
     bool killed;     /* we had sent it KILL */
     int64_t when_ns; /* when the death was seen, by CLOCK_MONOTONIC of the coordinator's host */
-    int64_t age_ns;  /* how long before it was seen the worker had failed, by its error file; 0: unknown */
-    /* of a hang: for how long the worker had shown no progress when that was noticed; else 0 */
+    /* how much earlier than `when_ns` the worker had failed, by the time in its error file; 0: unknown */
+    int64_t age_ns;
+    /* for a hang: for how long the worker had shown no progress when that was noticed; else 0 */
     int64_t silent_ns;
     bool oom_kill; /* the kernel's OOM killer ended it */
     int64_t step;  /* -1: unknown */

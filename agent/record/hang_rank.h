@@ -48,7 +48,8 @@ struct hang_rank {
     bool hearts;  /* ... and it has used its heartbeat */
     bool program; /* ... and it shows no progress page */
     /*
-     * its Python stack is known: `layer` is the line at which it stands, and `waits` whether that line waits
+     * the rank's Python stack is known: `layer` is the line at which the program is, and `waits` says whether
+     * that line waits
      */
     bool python;
     int pass;                     /* enum fsdp_phase, without COLLECTIVE and WAIT */

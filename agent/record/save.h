@@ -51,7 +51,7 @@ struct save_handlers {
     int64_t last_step;
     uint64_t term;         /* the coordinator's term; 0: there is no arbiter */
     bool replaces;         /* the coordinator took over from another one, which may still hold the locks */
-    const char *directory; /* of the run's checkpoints, absolute; NULL: RUN/checkpoints. Borrowed */
+    const char *directory; /* absolute path of the run's checkpoints; NULL: RUN/checkpoints. Borrowed */
     /* save_prepare() fails if its disk has not answered for so long; 0: it waits without limit */
     int64_t patience_ms;
 };

@@ -32,7 +32,7 @@ struct collection {
     /* how long the save kept rank 0 from training, if an agent wrote its file; else 0 */
     int64_t stalled_ns;
     const struct save_own *own; /* the program's directory; NULL: the run's */
-    /* every rank was told that it failed; the files are removed after the last report */
+    /* every rank was told that this save failed; the files are removed after the last rank has reported */
     bool refused;
     int head_fd; /* the head of the manifest, from rank 0; -1: not yet */
     /* the directory to which the ranks wrote; empty until the first report */
@@ -81,7 +81,10 @@ struct save {
     uint32_t generation;
     int world_size;
     int64_t loaded_step;
-    /* of this generation, newest first; all but the newest were refused, and wait for their last reports */
+    /*
+     * saves of this generation, newest first; all but the newest were refused, and wait for their last
+     * reports
+     */
     struct collection *collecting;
     struct collection *ready;     /* complete, waiting for the thread, in their order */
     int64_t lost_step;            /* the step whose reports were lost for lack of memory */
@@ -91,7 +94,7 @@ struct save {
     bool working;
     void (*idle)(void *arg); /* NULL: no caller waits for that */
     void *idle_arg;
-    /* the function that gets the step which was asked for; NULL: none, or it was called */
+    /* the function that is called when the step is known; NULL: none waits for it */
     save_prepared *prepared;
     void *prepared_arg;
     bool settles;       /* that caller wants no search */

@@ -16,7 +16,9 @@ struct line {
 };
 
 struct traceback {
-    /* begin: the first header of the chain; end: after the last line that belongs to it */
+    /*
+     * begin: the first header of the chain of tracebacks; end: after the last line that belongs to the chain
+     */
     const char *begin, *end;
     struct line exception;   /* line of the exception, as written */
     const char *message_end; /* end of the exception's message */

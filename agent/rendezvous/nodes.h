@@ -28,7 +28,7 @@ enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *con
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
                               struct console *console, const struct pulse_lead *lead, struct fsdp_err *err);
 
-/** As rendezvous_turn(). NULL is a no-op. */
+/** Tells the sessions with the other nodes that the loop has turned (rendezvous_turn()). NULL is a no-op. */
 void nodes_turn(struct nodes *nodes);
 
 /** The run is over. The other nodes still receive what was sent to them. NULL is a no-op. */

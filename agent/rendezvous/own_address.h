@@ -1,6 +1,7 @@
 /*
  * Finds the address at which other nodes reach this host, if the run has no endpoint. All nodes use the same
- * servers, for example an etcd. So the address from which this host talks to such a server will do.
+ * servers, for example an etcd. So this function takes the address from which this host connects to such a
+ * server.
  */
 #ifndef AGENT_OWN_ADDRESS_H
 #define AGENT_OWN_ADDRESS_H

@@ -1,8 +1,8 @@
 /*
- * Pulses: beats that travel beside the session of a member and its coordinator, as datagrams (UDP, the port
- * of the session's listener). They leave from a thread that does nothing else (pulse_sender.h), and such a
- * thread answers them (pulse_listener.h). So neither a busy loop nor a retransmission of TCP delays them. If
- * a network drops datagrams, only the beats of the session remain.
+ * Pulses: beats that a member and its coordinator exchange in addition to their session, as datagrams (UDP,
+ * the port of the session's listener). They leave from a thread that does nothing else (pulse_sender.h), and
+ * such a thread answers them (pulse_listener.h). So neither a busy loop nor a retransmission of TCP delays
+ * them. If a network drops datagrams, only the beats of the session remain.
  *   - A question and its answer say what a PROTO_BEAT says (agent/members/proto.h), and mean the same.
  *   - Both name the session. So they count only while it lasts, at both ends.
  *   - With a key, each ends with a MAC. A question that is sent again by a stranger has a time that is not
@@ -22,7 +22,7 @@
 
 enum {
     PULSE_BYTES = 64,
-    /* in leases: an agent whose loop has not turned for so long sends no question and no answer */
+    /* an agent sends no question and no answer if its loop has not turned for so many leases */
     PULSE_LEASES = 10
 };
 

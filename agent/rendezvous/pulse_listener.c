@@ -16,9 +16,9 @@
 
 enum {
     BATCH = 64,     /* datagrams that are read, checked and answered together */
-    BATCHES = 4,    /* of one socket, before the next one has its turn */
+    BATCHES = 4,    /* batches that are read from one socket before the next socket has its turn */
     GATHER_MS = 1,  /* after questions came, so that the next wake-up of the thread serves many */
-    ROOM = 4 << 20, /* of a socket for questions of members that ask at the same moment */
+    ROOM = 4 << 20, /* receive buffer of a socket, for questions of members that ask at the same moment */
     CONTROL_BYTES = 128
 };
 
@@ -51,12 +51,12 @@ struct pulse_listener {
     bool has_thread, has_lead;
     struct pulse_lead lead;
 
-    struct turns turns;      /* of reading the sockets, and of all in this part */
+    struct turns turns;      /* turns at reading the sockets; they also guard the fields of this part */
     struct tls_mac_key *key; /* NULL: clear text */
     struct letter letters[BATCH];
     struct mmsghdr heads[BATCH];
 
-    pthread_mutex_t lock; /* of all below; never held for more than a batch of look-ups */
+    pthread_mutex_t lock; /* guards all fields below; never held for more than a batch of look-ups */
     struct pulse_book book;
     int64_t keep_at_ms;
     bool over;
@@ -175,8 +175,8 @@ static int answer_batch(struct pulse_listener *listener, int fd)
 }
 
 /*
- * Answers the questions that have come, some batches of them. Each is a turn of its own, so nobody waits for
- * the other's turn longer than a batch takes. Returns whether there were any.
+ * Answers the questions that have come, some batches of them. Each batch is a turn of its own, so neither the
+ * thread nor the loop waits longer than a batch takes. Returns whether there were any.
  */
 static bool answer_all(struct pulse_listener *listener)
 {
@@ -261,7 +261,7 @@ bool pulse_listener_bind(struct pulse_listener *listener, const struct sockaddr 
         close(fd);
         return false;
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room); /* as much of it as the host allows */
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room); /* the host may allow less than that */
     listener->fds[listener->n_fds++] = (struct pollfd){ .fd = fd, .events = POLLIN };
     return true;
 }

@@ -46,7 +46,10 @@ bool pulse_listener_serve(struct pulse_listener *listener, const struct pulse_le
 /** Ends the thread. NULL is a no-op, as for all functions below. */
 void pulse_listener_destroy(struct pulse_listener *listener);
 
-/** As pulse_book_add(), pulse_book_heard() and pulse_book_turned(), for the book of the listener. */
+/**
+ * Call pulse_book_add(), pulse_book_heard() and pulse_book_turned() for the listener's own book, under its
+ * lock.
+ */
 void pulse_listener_admit(struct pulse_listener *listener, struct pulse_member *member,
                           const unsigned char session[SESSION_IDENTITY_BYTES]);
 void pulse_listener_heard(struct pulse_listener *listener, struct pulse_member *member, int64_t heard_ns);

@@ -17,7 +17,7 @@ struct pulse_sender {
     pthread_t thread;
     int wake; /* an eventfd: wakes the thread because the aim has changed, or the thread must end */
 
-    pthread_mutex_t lock; /* guards the members below, and the lease while an answer extends it */
+    pthread_mutex_t lock; /* guards the members below, and also the lease, while an answer extends that */
     struct pulse_aim aim;
     bool aims, over;
     uint64_t n_aims;

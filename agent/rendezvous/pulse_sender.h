@@ -36,14 +36,14 @@ struct pulse_news {
  * Start the thread, which asks nothing yet.
  *   lease  of this node; borrowed
  *   key    (TLS_KEY_BYTES) the job's; NULL: clear text. Not borrowed
- * Returns NULL if that is not possible; this node then does without pulses.
+ * Returns NULL if that is not possible; this node then sends no pulses.
  */
 struct pulse_sender *pulse_sender_create(const struct lease *lease, const unsigned char *key);
 /** Ends the thread. No lease is extended after this call. NULL is a no-op. */
 void pulse_sender_destroy(struct pulse_sender *sender);
 
 /**
- * Ask `aim` from now on; NULL: ask nobody. When this returns, answers of an earlier session extend the lease
+ * Ask `aim` from now on; NULL: ask no one. When this returns, answers of an earlier session extend the lease
  * no more, and questions no longer report them. No effect if this is the aim already, or if `sender` is NULL.
  * Returns the news of the earlier aim.
  */

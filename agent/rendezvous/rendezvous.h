@@ -106,8 +106,8 @@ int rendezvous_port(const struct rendezvous *rendezvous);
 
 /**
  * Leaves every session, and destroys the rendezvous. If a node's connection is broken just then, its session
- * waits up to 1.1 leases for the node to come back for its last messages. No callback follows. NULL is a
- * no-op.
+ * waits for the node to come back for its last messages. It waits up to 1.1 leases. No callback follows. NULL
+ * is a no-op.
  */
 void rendezvous_destroy(struct rendezvous *rendezvous);
 

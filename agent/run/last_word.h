@@ -1,7 +1,7 @@
 /*
  * What a guard says when its agent has ended without leaving the job in order, and no process below it is
- * left: to the coordinator, if the agent was a member (agent/wire/swept.h), or into the record of who leads,
- * if it led (agent/arbiter/leader_swept.h). If the agent ended in order, it has said so itself, and left its
+ * left: to the coordinator, if the agent was a member (agent/wire/swept.h). If it led, into the record of who
+ * leads (agent/arbiter/leader_swept.h). If the agent ended in order, it has said so itself, and left its
  * guard nothing to say.
  */
 #ifndef AGENT_LAST_WORD_H

@@ -1,6 +1,6 @@
 /*
  * Looks whether the run directory is still where it was. Someone may remove or rename it while the run goes
- * on. Its open files then take what is written, and nobody will ever read it.
+ * on. Its open files then take what is written, and no one will ever read it.
  */
 #include <stddef.h>
 

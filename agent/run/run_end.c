@@ -188,8 +188,8 @@ static void give_up(struct run *run)
 }
 
 /*
- * Called every LOOK_MS. It counts its calls to measure time, so time in which the agent itself stood still
- * does not count against the disk.
+ * Called every LOOK_MS. It counts its calls to measure time, so time in which the agent itself did not run is
+ * not held against the disk.
  */
 static void look_at_disk(uv_timer_t *timer)
 {

@@ -1,5 +1,5 @@
 /*
- * Shared by the files of agent/run. Who owns what of struct run:
+ * Shared by the files of agent/run. Which file owns which fields of struct run:
  *   - run.c begins a run and passes signals on: everything that the others do not own;
  *   - run_open.c opens directory, output, coordinator and world;
  *   - run_member.c is this node as a member of its coordinator's world: store, job_written, said_where,
@@ -43,7 +43,7 @@ enum run_ending { RUN_GOES_ON = 0, RUN_WRITES, RUN_DRAINS, RUN_SETTLES, RUN_CLOS
 /** Who leads the run (run_lead_impl.h). Unused without an arbiter. */
 struct run_lead {
     struct arbiter *arbiter; /* NULL: there is no arbiter, and the node that hosts leads */
-    uv_timer_t *tick;        /* of a leader: fires LEASE_BEATS times per lease; else see run_lead_impl.h */
+    uv_timer_t *tick;        /* for a leader: fires LEASE_BEATS times per lease; else see run_lead_impl.h */
     unsigned char identity[PROTO_IDENTITY_BYTES],
         leader[PROTO_IDENTITY_BYTES]; /* this agent's; its leader's */
     char host[PROTO_TEXT_BYTES];      /* with `port`: where members would reach this node, as it claimed */
@@ -56,7 +56,10 @@ struct run_lead {
     int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
     /* term: the one in which this node leads; let_in: the term of the leader that let this node in last */
     uint64_t term, let_in;
-    /* takes the lock of the run directory, if the lost leader has left it; or releases it */
+    /*
+     * the work of the disk thread that takes the lock of the run directory after the leader is lost, or
+     * releases it
+     */
     struct disk_job lock;
     struct rundir *rundir;
     bool locking;    /* that job is under way */
@@ -79,7 +82,8 @@ struct run_directory {
     uv_timer_t tick;
     struct disk_job job;
     const struct rundir *rundir;
-    int n_gone; /* looks in a row that did not find it; the disk's thread writes it while `looking` */
+    /* how many looks in a row did not find the directory; the disk's thread writes it while `looking` */
+    int n_gone;
     bool looking, said;
 };
 

@@ -24,7 +24,10 @@ enum {
     REQUEST_MAGIC = 0x52435346, /* "FSCR" */
     WAIT_MS = 60000,
     AGAIN_MS = 10,
-    STRANGERS = 64, /* connections that have proven nothing, in addition to those that are expected */
+    /*
+     * how many connections that have proven nothing may be open, in addition to those of the expected nodes
+     */
+    STRANGERS = 64,
 };
 
 enum fsdp_status copies_process_start(pid_t *pid, int *socket, struct fsdp_err *err)
@@ -323,7 +326,8 @@ static void add_stranger(struct stranger *newcomer)
         for (struct stranger *at = newcomer->next; at != NULL; at = at->next)
             oldest = at->dropped ? oldest : at;
         oldest->dropped = true;
-        shutdown(oldest->fd, SHUT_RDWR); /* its thread closes it, but not before it is off the list */
+        /* the connection's thread closes the descriptor, after it has taken the connection off this list */
+        shutdown(oldest->fd, SHUT_RDWR);
     } else {
         all.n_strangers++;
     }

@@ -51,7 +51,7 @@ struct copies_order {
 };
 
 enum copies_answer_kind {
-    COPIES_LISTENS = 1, /* it listens at `port`; 0: it does not, and `words` has the reason */
+    COPIES_LISTENS = 1, /* the process listens at `port`; port 0: it does not, and `words` has the reason */
     COPIES_FETCHED,     /* `status`, and `words` */
     COPIES_FAILED,      /* `words`: fillings are not copied any more */
 };

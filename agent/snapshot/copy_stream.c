@@ -19,7 +19,7 @@ enum { PIECE_BYTES = 256 << 10, BUFFER_BYTES = 64 << 10 };
 struct copy_stream {
     int fd;
     struct tls *tls;
-    int64_t end_ns;                     /* of the handshake; INT64_MAX: it is over */
+    int64_t end_ns;                     /* deadline of the handshake; INT64_MAX: the handshake is done */
     unsigned char buffer[BUFFER_BYTES]; /* ciphertext, within a call */
 };
 

@@ -24,7 +24,11 @@ struct snapshot_entry {
     int first_rank, world_size;  /* the seat in which the node did */
     /* the coordinator has said that all nodes have it; this node then has their small files too */
     bool complete;
-    bool more; /* other small files follow in another report; the node does not have it before the last */
+    /*
+     * true: another report with more small files follows; the node counts as having the entry only after the
+     * last report
+     */
+    bool more;
     const char *files; /* (files_bytes) small files of it, as entry_pack() makes them; borrowed */
     size_t files_bytes;
 };

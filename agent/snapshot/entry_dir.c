@@ -18,7 +18,8 @@
 struct parcel {
     struct parcel *next;
     char name[ENTRY_NAME_BYTES];
-    int number, first_rank; /* number: how often that node had used the name; first_rank: which node it is */
+    /* number: how often that node had used the name; first_rank: the first rank of that node */
+    int number, first_rank;
     size_t bytes;
     char files[];
 };

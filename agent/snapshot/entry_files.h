@@ -13,7 +13,7 @@
 
 enum {
     ENTRY_SMALL_BYTES = 1 << 20,  /* files below this size are copied to all nodes */
-    ENTRY_PACKED_BYTES = 3 << 20, /* of one pack at most, which fits into a frame of agent/wire */
+    ENTRY_PACKED_BYTES = 3 << 20, /* most bytes in one pack, which must fit into a frame of agent/wire */
     ENTRY_SMALL_FILES = 1024,     /* of one entry at most */
     ENTRY_SMALL_TOTAL = 32 << 20  /* bytes of these files at most */
 };

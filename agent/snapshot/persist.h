@@ -5,8 +5,8 @@
  *   1. The entry is linked under a name that the program does not know, so that it may be removed.
  *   2. Each node copies its files to DIR/.fsdprun-part-TOKEN-NAME, and syncs them. Several nodes may have the
  *      same file. It must then be the same to the byte.
- *   3. Each node leaves a mark there. Whoever finds the marks of all nodes removes them, and renames the
- *      directory to DIR/NAME. If that exists, it must be the same, too.
+ *   3. Each node leaves a mark there. The node that finds the marks of all nodes removes them, and renames
+ *      the directory to DIR/NAME. If that exists, it must be the same, too.
  *
  * What a killed run left unfinished is removed by the next one.
  */

@@ -39,7 +39,10 @@ enum fsdp_status place_make(struct place *place, int64_t limit_bytes, struct fsd
  */
 void place_remove(struct place *place);
 
-/** The same under another folder than /dev/shm, for tests. `mounts`: try a file system of its own. */
+/**
+ * place_make() in the folder `shm` instead of /dev/shm, for tests. `mounts`: try to mount a file system for
+ * the place.
+ */
 enum fsdp_status place_make_in(struct place *place, const char *shm, int64_t limit_bytes, bool mounts,
                                struct fsdp_err *err);
 

@@ -1,6 +1,6 @@
 /*
- * From which memory a world can go on after a generation has ended: which step is there for every rank, in
- * its own node's memory or as a copy in another node's (copies.h), and who fetches it from where.
+ * From which memory a world can go on after a generation has ended: which step every rank has, in its own
+ * node's memory or as a copy in another node's (copies.h). It also decides which node fetches it from where.
  *
  * Pure.
  */
@@ -14,8 +14,8 @@
 /* What a node has in memory when a generation of a world of that size is over. */
 struct restore_steps {
     int world_size;              /* 0: it has nothing */
-    int own_first_rank;          /* of its own ranks */
-    struct snapshot_list own;    /* steps that all its ranks have */
+    int own_first_rank;          /* number of the first rank that ran on this node */
+    struct snapshot_list own;    /* steps that all ranks of this node have */
     struct snapshot_list copies; /* steps of which it has copies for all ranks of another node */
     int copies_first_rank;       /* the first of the ranks of that other node; -1: this node has no copies */
 };

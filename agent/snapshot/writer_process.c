@@ -128,7 +128,7 @@ static void end_job(struct job *job)
     free(job);
 }
 
-/* Reads the slot's words, if it is still the filling that the request names. */
+/* Reads the description of the slot. Fails if the slot has been filled again since the request. */
 static enum fsdp_status look_at_slot(const struct job *job, struct fsdp_snapshot_slot *slot,
                                      struct fsdp_err *err)
 {

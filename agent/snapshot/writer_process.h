@@ -27,8 +27,9 @@ struct writer_request {
     uint32_t worker; /* local rank */
     uint32_t rank;
     int32_t slot;
-    uint32_t word_ms; /* while a file takes longer, a word on it comes each time this has passed; 0: none */
-    uint64_t number;  /* of the slot's filling */
+    /* while a file is being written, a report on it comes whenever so much time has passed; 0: no reports */
+    uint32_t word_ms;
+    uint64_t number; /* of the slot's filling */
     char temporary[COMMIT_NAME_BYTES];
     char run_dir[4096];   /* absolute */
     char directory[4096]; /* of the checkpoints, absolute; empty: RUN/checkpoints */

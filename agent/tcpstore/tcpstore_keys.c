@@ -75,7 +75,7 @@ enum fsdp_status tcpstore_keys_append(struct tcpstore_keys *keys, struct tcpstor
     }
     memcpy(blob->bytes + blob->size, value.bytes, value.size);
     blob->size += value.size;
-    /* also if the key existed: at a barrier, clients wait for a key that has a value already */
+    /* not only for new keys: at a barrier, clients wait for a key that has a value already */
     tcpstore_wake_all(keys, entry);
     return FSDP_OK;
 }

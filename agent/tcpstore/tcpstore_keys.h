@@ -79,7 +79,7 @@ void tcpstore_keys_pop(struct tcpstore_keys *keys, struct tcpstore_text key);
 
 /** Does every key of the request's list have a value, or a queue that is not empty? Uses up the list. */
 bool tcpstore_keys_check(const struct tcpstore_keys *keys, struct tcpstore_request *request);
-/** As tcpstore_keys_check(). If a key is missing, *waiting is true, and `wake` is called later. */
+/** Does what tcpstore_keys_check() does. If a key is missing, sets *waiting, and `wake` is called later. */
 enum fsdp_status tcpstore_keys_wait(struct tcpstore_keys *keys, struct tcpstore_request *request,
                                     struct tcpstore_waits *waits, bool *waiting, struct fsdp_err *err);
 /**

@@ -18,7 +18,7 @@ struct tcpstore_blob {
     unsigned char bytes[];
 };
 
-/* A key that a wait still misses; linked into the list of that key. */
+/* A key that one wait needs and that has no value yet. All waits for the same key are linked in a list. */
 struct tcpstore_missed {
     struct tcpstore_wait *wait;
     struct tcpstore_entry *entry; /* NULL: the key has come */

@@ -261,7 +261,7 @@ enum fsdp_status tcpstore_owners_find(struct tcpstore_owners *owners, struct tcp
     if (owners->netlink >= 0) {
         if (look_by_diag(owners->netlink, connections, n))
             return FSDP_OK;
-        /* otherwise a late answer would be taken for the answer to the next question */
+        /* otherwise a late answer would be read as the answer to the next question */
         tcpstore_owners_close(owners);
         find_none(connections, n);
     }

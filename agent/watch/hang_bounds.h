@@ -73,7 +73,7 @@ void hang_bounds_saved(struct hang_bounds *bounds);
 void hang_bounds_saw(struct hang_bounds *bounds, enum hang_class class, int64_t silent_ns);
 
 bool hang_bounds_learned(const struct hang_bounds *bounds, enum hang_class class);
-/** How long a rank may be silent; 0: for ever. */
+/** Returns how long a rank may be silent; 0: without limit. */
 int64_t hang_bounds_of(const struct hang_bounds *bounds, enum hang_class class);
 
 /*
@@ -93,14 +93,19 @@ struct hang_patience {
     int64_t still_ns;               /* for how long no thread of the rank has run or was ready to run */
     int64_t asked_ns;               /* when `toll` was taken; 0: never */
     struct process_toll toll;
-    /* what held the rank in that look and in the one before, if it was the same; pid 0: nothing did */
+    /*
+     * what held the rank at that look and at the look before, if both found the same; pid 0: nothing did, or
+     * not the same
+     */
     struct process_held held;
 };
 
 /** Returns for how much time in state D a rank may be excused; at least HANG_EXCUSED_BOUNDS bounds. */
 int64_t hang_bounds_excuse(const struct hang_bounds *bounds, enum hang_class class);
 
-/** Take what the kernel counts now, and excuse what has passed since the last time. */
+/**
+ * Takes the kernel's counts of the rank's process, and excuses the time that they show since the last call.
+ */
 void hang_excuse(struct hang_patience *patience, int64_t now_ns, const struct process_toll *toll);
 
 /**

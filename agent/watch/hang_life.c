@@ -13,7 +13,10 @@ enum {
     WORK_LEAST = 8,
     PATIENCE = 9,
     NEWS = 3,
-    WORTH_STARTING = 3, /* a rank's account of this worth, or more, says little about it */
+    /*
+     * worth() of a rank that is still starting; what is known of a rank of this worth or more proves little
+     */
+    WORTH_STARTING = 3,
     LINES = 32,
     NS_PER_S = 1000000000
 };

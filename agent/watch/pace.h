@@ -51,7 +51,7 @@ struct pace {
     int64_t total_ns; /* the window */
     /*
      * The part of the window in which the rank did not wait for other ranks. For a rank that computes on a
-     * GPU it is data_ns, because its process does not see whether the GPU computes or waits for another GPU.
+     * GPU it is data_ns: the process does not see whether the GPU computes or waits for another GPU.
      */
     int64_t own_ns;
     int64_t data_ns;  /* the part of own_ns in which it read its data */
@@ -64,9 +64,10 @@ struct pace {
 };
 
 enum pace_step {
-    PACE_WAIT,  /* the window goes on */
-    PACE_BEGIN, /* another window must begin: there is none, or a save was in it */
-    PACE_OVER,  /* the window is over, and another one must begin */
+    PACE_WAIT, /* the window goes on */
+    /* another window must begin, because there is none, or because a checkpoint was saved in this one */
+    PACE_BEGIN,
+    PACE_OVER, /* the window is over, and another one must begin */
 };
 
 /**

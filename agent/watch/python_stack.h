@@ -18,7 +18,7 @@ struct python_stack {
     int n_frames;
     char frames[PYTHON_STACK_FRAMES][PYTHON_STACK_FRAME_BYTES]; /* "train.py:41 in step", innermost first */
     int own;    /* index of the innermost frame that is in the program's own code; -1: none */
-    bool waits; /* it is inside a function that waits for other ranks, or for a device */
+    bool waits; /* the thread is inside a function that waits for other ranks, or for a device */
 };
 
 /**

@@ -40,7 +40,8 @@ struct python_ask {
     int worker_fd; /* the descriptor of the memfd in the worker */
     bool asked;
     struct python_stack stack; /* n_frames 0: there is none */
-    const char *missing;       /* why there are no stacks; NULL: there are, or they are not asked for */
+    /* why there are no stacks; NULL: there are some, or the caller did not ask for them */
+    const char *missing;
 };
 
 /** Fill in `python` of each rank. For a thread of its own. */

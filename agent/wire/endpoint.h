@@ -39,8 +39,8 @@ enum fsdp_status endpoint_init(struct endpoint *endpoint, const char *host, int 
 const char *endpoint_text(char *out, const char *host, int port);
 
 /**
- * Is `host` "localhost", or a loopback address in digits? Any other name counts as not loopback, even if it
- * resolves to 127.0.1.1 on its own host (as Debian's /etc/hosts has it).
+ * Is `host` "localhost", or a loopback address in digits? Any other name counts as not loopback. That holds
+ * even if it resolves to 127.0.1.1 on its own host, as in Debian's /etc/hosts.
  */
 bool endpoint_is_loopback(const char *host);
 

@@ -13,7 +13,7 @@
 
 enum {
     QUEUE_MAX_BYTES = 64 * 1024 * 1024,
-    /* of a frame that are encrypted at once; TLS adds some bytes to each of its records */
+    /* so many bytes of a frame are encrypted at once; TLS adds some bytes to each of its records */
     PIECE_BYTES = PEER_SCRATCH_BYTES - 1024,
     CLOSE_MS = 500, /* how long the queued bytes of a connection have to be sent when it is closed */
     TICKS = 8       /* looks at the clock in the time that a peer has until peer_admit() */
@@ -180,7 +180,7 @@ void peer_send(struct peer *peer, const struct frame *frame)
 /* Limits of time */
 
 /*
- * Counts the time that a peer has until peer_admit(). A late tick does not count: then the loop stood still,
+ * Counts the time that a peer has until peer_admit(). A late tick does not count: then the loop was blocked,
  * and the peer's bytes may be waiting, because libuv runs timers before it reads.
  */
 static void on_tick(uv_timer_t *timer)

@@ -5,7 +5,7 @@
  *
  * A listener limits what strangers cost. A connection is unproven until peer_admit() is called for it:
  *   - The listener closes a connection that is still unproven after `handshake_ms`. Time in which this end's
- *     own loop stood still does not count.
+ *     own loop was blocked does not count.
  *   - It holds at most PEER_MAX_UNPROVEN unproven connections in all, and PEER_MAX_UNPROVEN_OF_SOURCE from
  *     one address. Both limits grow by the number of expected peers (peer_listener_expect()). When one more
  *     comes, it closes the oldest one that has sent no byte, or the oldest one if all have sent some. If the

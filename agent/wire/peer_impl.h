@@ -1,6 +1,6 @@
 /*
- * Shared by peer.c (one connection), peer_address.c (the addresses of a connection) and peer_listener.c
- * (which connections are accepted, and how many unproven ones are held).
+ * Shared by three files. peer.c has one connection, peer_address.c the addresses of a connection.
+ * peer_listener.c decides which connections are accepted, and how many unproven ones are held.
  */
 #ifndef AGENT_PEER_IMPL_H
 #define AGENT_PEER_IMPL_H

@@ -21,7 +21,7 @@ struct peer_listener {
     struct peer *unproven; /* accepted connections that were not admitted yet, newest first */
     int n_unproven;
     int n_expected;       /* peers that are expected */
-    struct table sources; /* of struct peer_source: the addresses of unproven connections */
+    struct table sources; /* entries are struct peer_source: the addresses of unproven connections */
     int n_peers;          /* accepted connections that are not closed yet; they point to this listener */
     int n_taken;          /* connections accepted in this turn */
     int n_open;           /* handles whose memory the loop still holds */
@@ -39,7 +39,7 @@ static void free_listener_when_done(struct peer_listener *listener)
 {
     if (listener->n_open > 0 || listener->n_peers > 0)
         return;
-    table_empty(&listener->sources); /* no source is left, because no peer is */
+    table_empty(&listener->sources); /* no entry is left in the table: all connections are closed */
     free(listener);
 }
 
@@ -279,6 +279,6 @@ void peer_listener_close(struct peer_listener *listener)
         return;
     close_handles(listener);
     for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next)
-        /* its close callback takes it off the list later */
+        /* the peer stays in this list until its close callback runs */
         peer_fail(peer, FSDP_ERR_PEER, "came too late");
 }

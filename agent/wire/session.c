@@ -10,9 +10,9 @@
 enum {
     DIAL_MS = 250, /* time between two dials (RFC 8305, section 8, recommends this for the first ones) */
     /*
-     * In the last second of a lease, dials follow each other faster. The promise is that a cut half a second
-     * shorter than the lease is borne. So the time without a sign of life before the cut, and the time to the
-     * next dial after it, must together be less than half a second.
+     * In the last second of a lease, dials follow each other faster. The promise is that a session survives a
+     * cut that is half a second shorter than the lease. Two times together must therefore be less than half a
+     * second: that without a sign of life before the cut, and that to the next dial after it.
      */
     LAST_MS = 1000,
     LAST_DIAL_MS = 100,
@@ -218,7 +218,8 @@ void session_attempt_opened(struct session *session, struct peer *peer)
     if (!session->opened)
         session->n_dialled = session->addresses.n; /* try no further addresses */
     if (session->peer != NULL)
-        peer_reset(session->peer); /* no HELLO was sent on it, and nothing may be written on it any more */
+        /* the old connection is closed: no HELLO was sent on it, and none may be sent now */
+        peer_reset(session->peer);
     session->peer = peer;
     session->answer_by_ns = now + session->core.lease_ns / ANSWERS;
     session_core_dial(&session->core, &hello);
@@ -317,7 +318,8 @@ void session_take_hello(struct session *session, struct peer *peer, const struct
     session_write_hello(peer, SESSION_ANSWER, &answer);
     if (verdict == SESSION_NEW || verdict == SESSION_GO_ON) {
         if (session->peer != NULL)
-            peer_reset(session->peer); /* frames that are still on it will come again on the new connection */
+            /* the other end sends frames that are still on the old connection again on the new one */
+            peer_reset(session->peer);
         session->peer = peer;
         session->n_peers++;
         peer_set_data(peer, session);
@@ -462,9 +464,9 @@ void session_peer_closed(struct session *session, struct peer *peer, const struc
 /* Time */
 
 /*
- * Is another connection needed besides the current one? Not if only the other process stands still: its
- * kernel then acknowledges what arrives. After half a lease one is needed all the same, because a proxy may
- * be what acknowledges.
+ * Is another connection needed besides the current one? Not if only the other process is stopped: its kernel
+ * then acknowledges what arrives. After half a lease one is needed all the same, because a proxy may be what
+ * acknowledges.
  */
 static bool needs_another(const struct session *session)
 {

@@ -64,7 +64,7 @@ struct session_config {
     const unsigned char *key;
     uint64_t job;     /* the number in every frame */
     int64_t lease_ms; /* the accepting end's holds for both ends */
-    /* of a pool that listens: how many sessions will come, perhaps all at once, and come back after a cut */
+    /* for a pool that listens: how many sessions will come, perhaps all at once, and come back after a cut */
     int n_expected;
     struct session_handlers handlers;
     void *arg;
@@ -92,8 +92,8 @@ void session_pool_close(struct session_pool *pool);
 /**
  * Begin a session that dials. It tries each address once, one after another, and ends if none answers.
  *   agent      the identity that its connections prove: that of this agent as long as it lives
- *   addresses  copied; at least one. If some of them have led to the other end before (n_known), and now all
- *              of these refuse and no other address accepts a connection, the other end is gone
+ *   addresses  copied; at least one. Some of them may have led to the other end before (n_known). If now all
+ *              of these refuse, and no other address accepts a connection, the other end is gone
  *              (FSDP_ERR_NOT_FOUND). Other addresses may never have led to it
  */
 enum fsdp_status session_dial(struct session **out, struct session_pool *pool,

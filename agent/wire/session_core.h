@@ -11,10 +11,10 @@
  * did not look (a stopped process, a paused machine) counts as a lease / SESSION_STALL at most. And the
  * caller passes on everything that has arrived before it judges.
  *
- * A pulse is a sign of life that comes beside the connection (agent/rendezvous/pulse_datagram.h): the other
- * process lives, but may be busy. It keeps the session for some leases. The connection counts as silent all
- * the same, so another one is dialled. In a job of SESSION_MANY nodes or more, a connection is quiet while
- * pulses come and nothing waits to be acknowledged: few signs of life travel over it, because those of
+ * A pulse is a sign of life that does not come over the connection (agent/rendezvous/pulse_datagram.h): the
+ * other process lives, but may be busy. It keeps the session for some leases. The connection counts as silent
+ * all the same, so another one is dialled. In a job of SESSION_MANY nodes or more, a connection is quiet
+ * while pulses come and nothing waits to be acknowledged: few signs of life travel over it, because those of
  * thousands would cost a host more than all pulses. It counts as silent later. The end that gets no answers
  * to its pulses asks over the session instead, and so hears from the other.
  *
@@ -33,15 +33,15 @@
 enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
     /*
-     * the longest time between two beats: so even with a long lease, a cut half a second shorter than the
-     * lease is borne
+     * the longest time between two beats: so even with a long lease, a session survives a cut half a second
+     * shorter than the lease
      */
     SESSION_BEAT_MS = 300,
     SESSION_MANY = 512,
     SESSION_QUIET = 2,         /* signs of life in one lease while the connection is quiet */
-    SESSION_PAUSE = 3,         /* it is quiet until no pulse has come for a lease / 3 */
+    SESSION_PAUSE = 3,         /* the connection is quiet until no pulse has come for a lease / 3 */
     SESSION_STALL = 6,         /* a lease / 6 is the longest time between two looks that counts in full */
-    SESSION_PULSE_LEASES = 10, /* so long a session lives by pulses alone */
+    SESSION_PULSE_LEASES = 10, /* leases for which a session stays alive by pulses alone */
     SESSION_HELD_MAX_BYTES = 64 * 1024 * 1024, /* frames that wait to be acknowledged, with their heads */
     SESSION_ACK_FRAMES = 32,                   /* acknowledge at the latest after so many frames */
     SESSION_ACK_BYTES = 65536                  /* and after so many bytes */
@@ -52,22 +52,23 @@ enum {
     SESSION_ACK = 0,         /* seq 0; no payload: an acknowledgement and a sign of life */
     SESSION_HELLO = 0xff01,  /* seq 0; struct session_hello, from the end that dials */
     SESSION_ANSWER = 0xff02, /* seq 0; struct session_hello, from the end that accepts */
-    SESSION_BYE = 0xff03,    /* has a seq: it arrives after everything that was sent before it */
-    SESSION_SWEPT = 0xff04   /* seq 0; first on a connection that begins no session: agent/wire/swept.h */
+    SESSION_BYE = 0xff03,  /* has a seq, so the other end gets it after all frames that were sent before it */
+    SESSION_SWEPT = 0xff04 /* seq 0; first on a connection that begins no session: agent/wire/swept.h */
 };
 
 /* What to do with a frame that has arrived. */
 enum session_take {
-    SESSION_DELIVER,  /* it is the next one in order: give it to the handler */
-    SESSION_DROP,     /* nothing: it came before, or was only an acknowledgement */
+    SESSION_DELIVER,  /* the frame is the next one in order: give it to the handler */
+    SESSION_DROP,     /* ignore the frame: it arrived before, or only acknowledges others */
     SESSION_FAREWELL, /* the other end has left */
-    SESSION_WRONG     /* a number that cannot be */
+    SESSION_WRONG     /* the frame's number is impossible: a protocol error */
 };
 
 /* The state of a session at a moment. */
 enum session_health {
     SESSION_WELL,
-    SESSION_SILENT, /* nothing was heard for a quarter of the lease; while it is quiet, for three of them */
+    /* nothing was heard for a quarter of the lease; of a quiet connection, for three quarters */
+    SESSION_SILENT,
     SESSION_EXPIRED /* nothing was heard for the lease */
 };
 
@@ -76,7 +77,7 @@ struct session_held;
 struct session_core {
     unsigned char identity[SESSION_IDENTITY_BYTES];
     int64_t lease_ns;
-    bool is_one_of_many; /* of the sessions of one host: its connection may be quiet */
+    bool is_one_of_many; /* one of many sessions of its host, so its connection may be quiet */
     bool up;             /* there is a connection, and both ends know each other's numbers on it */
     uint32_t connection; /* number of the latest connection; 0: none */
     uint64_t sent, acked, received;

@@ -33,7 +33,7 @@ struct session_hello {
     enum session_verdict verdict;                   /* of an answer; else SESSION_NEW */
     uint64_t received;                              /* highest seq that this end has delivered */
     uint64_t sent;                                  /* the highest seq that this end has given to a frame */
-    uint32_t lease_ms;                              /* of an answer: the lease that holds for both ends */
+    uint32_t lease_ms;                              /* in an answer: the lease that holds for both ends */
 };
 
 /* How far a session has come, as one end knows it. */

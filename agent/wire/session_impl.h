@@ -21,11 +21,11 @@ struct session {
     struct session *next, **link; /* in the pool's list */
     struct session *same, **from; /* place in the list of its bucket; from NULL: it is in no list */
     struct peer *peer;            /* the current connection; NULL: none */
-    uint64_t n_heard;             /* bytes that had come over it when it was looked at last */
-    int n_peers;                  /* connections whose closed() has not been called yet */
+    uint64_t n_heard; /* bytes that had come over `peer` when the session last compared this number */
+    int n_peers;      /* connections whose closed() has not been called yet */
 
     /* of a session that dials */
-    /* once an address has led to the other end, the one that did so last is first */
+    /* the address by which the other end was reached last comes first */
     struct endpoint_addresses addresses;
     /* the agent of this end; for an accepted session, that of the other end */
     unsigned char agent[SESSION_IDENTITY_BYTES];
@@ -42,7 +42,7 @@ struct session {
     /* before opened(): a known address did not refuse, or another address accepted a connection */
     bool met;
 
-    bool proven; /* of an accepted session: each of its connections must prove `agent` */
+    bool proven; /* for an accepted session: each of its connections must prove `agent` */
     bool dials, admitted, leaving, over;
     bool counted; /* in the pool's n_well */
     bool opened;  /* both ends have heard from each other */
@@ -68,7 +68,7 @@ struct session_pool {
     int n_well; /* admitted sessions whose connection serves */
     /*
      * How often the time for the first handshake was doubled. A coordinator that thousands of nodes dial at
-     * once may take longer than that time, and a node that gave up would go back to the end of the queue.
+     * once may take longer than that time. A node that gave up would go back to the end of the queue.
      */
     int patience;
     struct session *all;

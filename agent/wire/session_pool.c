@@ -51,7 +51,10 @@ static void on_handle_closed(uv_handle_t *handle)
     free(pool);
 }
 
-/* Continues to close the pool, as far as nothing points to it any more. */
+/*
+ * Closes the listeners and then the handles of a pool that is being closed, as soon as no session, and then
+ * no connection, is left.
+ */
 static void end_if_empty(struct session_pool *pool)
 {
     if (!pool->closing || pool->walking || pool->all != NULL)

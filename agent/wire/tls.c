@@ -37,7 +37,7 @@ struct tls_mac_key {
 struct tls {
     SSL *ssl;                 /* holds a reference to the context's SSL_CTX */
     BIO *incoming, *outgoing; /* owned by ssl */
-    /* of a server: the job's key, until the client has named its identity */
+    /* on a server: the job's key, until the client has named its identity */
     unsigned char key[TLS_KEY_BYTES];
     unsigned char name[FULL_NAME_BYTES];
     bool named; /* its name has an identity */

@@ -27,7 +27,7 @@ enum fsdp_status tls_library_open(const struct tls_library **library, struct fsd
     if (handle == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "a secret needs OpenSSL (Debian: libssl3): %.160s",
                          dlerror());
-    /* this also finds functions of libcrypto, because libssl depends on it */
+    /* The search includes functions of libcrypto, because libssl depends on it. */
     missing = library_look_up(handle, &opened, functions, sizeof functions / sizeof *functions);
     if (missing != NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s has no %s", file, missing);

@@ -72,32 +72,33 @@ struct worker {
     int exec_fd;
     struct start_wait exec; /* for its end */
     bool refused;           /* the exec failed; `death` has the reason, and the process ends by itself */
-    bool was_standby;       /* it had been executed before its generation began */
+    bool was_standby;       /* the process had been executed before its generation began */
     int sent_signal;        /* the signal that asked the worker to end; 0: none yet */
     bool killed;            /* KILL was sent */
     int64_t asked_us;       /* when the worker was asked to end, by the epoch clock */
-    /* the state of the progress page at the last look; the next member is when it last changed */
+    /* the state of the progress page at the last look; changed_ns is when that state last changed */
     uint64_t seen_beat;
     int64_t changed_ns;
-    enum hang_class class;         /* what it did then */
-    struct hang_patience patience; /* of its silence since then */
-    /* the pipe from which its heartbeats are read; 0: it is not watched (world_life.c) */
+    enum hang_class class;         /* what the worker did at the last look */
+    struct hang_patience patience; /* how long the worker's silence since then is still excused */
+    /* the pipe from which the worker's heartbeats are read; 0: there is none (world_life.c) */
     int heart_fd;
     struct heartbeat heart;
-    int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/watch/python_stacks.h) */
+    /* the memfd for the worker's Python stacks; 0: there is none (agent/watch/python_stacks.h) */
+    int stacks_fd;
     struct hang_sample sample;
-    /* of a job: first_step is the first step of this generation, step the newest; -1: none has begun */
+    /* for a job: first_step is the first step of this generation, step the newest; -1: none has begun */
     int64_t first_step, step;
-    struct pace_window window; /* in a job, the window in which its time is measured */
+    struct pace_window window; /* for a job: the window in which its time is measured */
     /* the worker's process that is asleep in state D; 0: at the last check there was none */
     pid_t stuck_pid;
     /* since when every check has found that process so; 0: from the next check on */
     int64_t stuck_since_ns;
-    struct death death; /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
+    struct death death; /* how the worker ended; kind DEATH_NONE while it lives, and if it ended well */
     uv_poll_t poll;     /* watches the pidfd; `data` is the worker */
     bool polled;
     char timer[160]; /* the expired watchdog timer, in words; empty: none */
-    /* the signal that the timer sent to the worker or a descendant of it; the next member is when */
+    /* the signal that the timer sent to the worker or to a descendant of the worker; timer_ns is when */
     int timer_signal;
     int64_t timer_ns;
     void *world;
@@ -119,7 +120,8 @@ struct worker_context {
     const struct os_baseline *baseline;
     const struct world_plan *plan;
     struct link_server *links;
-    struct disk *disk;      /* writes the index; NULL: the loop does, and it waits for each exec */
+    /* the thread that writes the index; NULL: the loop writes it, and waits for each exec */
+    struct disk *disk;
     struct rundir *rundir;  /* NULL: none */
     struct output *output;  /* NULL: workers write to this process's own streams */
     int archive_fd;         /* with the module of --python-stacks; 0: none */

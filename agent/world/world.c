@@ -10,7 +10,7 @@
 #include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
 
-enum { BLAME_MS = 1000 }; /* how long to wait until it is seen which rank ended first */
+enum { BLAME_MS = 1000 }; /* after a rank's end: how long to wait until it is known which rank ended first */
 
 int64_t world_now_ns(const struct world *world)
 {
@@ -253,8 +253,8 @@ void world_proceed(struct world *world)
 /* Life */
 
 /*
- * Makes room for the workers on standby, if there will be any, and for the list of processes that are not
- * killed at the end of a generation.
+ * Makes room for the workers on standby, if there will be any. Also makes room for the list of processes that
+ * are not killed at the end of a generation.
  */
 static enum fsdp_status make_standby(struct world *world, struct fsdp_err *err)
 {

@@ -3,8 +3,8 @@
  * looks at the process of every rank of this node (agent/os/process_look.h). It also asks programs for their
  * Python stacks (agent/watch/python_stacks.h). A thread does it, because a read of /proc can block. For a
  * program, the account decides which rank is the culprit, so it is made before one is named. The loop checks
- * for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still blocked is left
- * behind.
+ * for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still blocked is not
+ * waited for.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -105,7 +105,7 @@ static void *look_at_all(void *arg)
     return NULL;
 }
 
-/* Gives the thread descriptors of its own, because the thread may be left behind with them. */
+/* Gives the thread descriptors of its own, because the thread may keep running with them. */
 static void prepare_asks(const struct world *world, struct samples *samples)
 {
     if (world->life.limit_ns > 0)
@@ -270,7 +270,7 @@ static void report_hang(struct world *world, struct worker *worker, const char *
     }
     snprintf(hang.words, sizeof hang.words, "%s", words);
     world_report(world, &hang, NULL);
-    /* such a program does not handle a request to save, and would only use up the grace period */
+    /* a watched program does not handle a request to save, and would only use up the grace period */
     if (world_life_has(world, worker))
         worker_end(worker, world->services.os, SIGKILL);
     world_post(world, WE_FAILED);

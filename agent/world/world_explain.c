@@ -92,7 +92,7 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
         snprintf(death->words, sizeof death->words, "%s", worker->timer);
     else if (!death->killed)
         ask_about_oom(world, death);
-    /* also if this rank blames another one, because that one may have left no words */
+    /* also needed if this rank blames another one, because that one may have left no words */
     if (!first_cause_is_consequence(death) || first_cause_blames_another(death))
         take_last_words(world, death, detail);
     if (!first_cause_is_consequence(death) && python_lacks_torch(detail))

@@ -12,7 +12,9 @@
 
 /* In a world of several nodes, how often a node reports that it has a silent rank. */
 static const int64_t SUSPECT_EVERY_NS = 1000000000;
-/* Looks are 250 ms apart. If more time than this lies between two looks, this process itself stood still. */
+/*
+ * Looks are 250 ms apart. If more time than this passes between two looks, this process itself did not run.
+ */
 static const int64_t STILL_NS = 1000000000;
 /*
  * What keeps a silent rank from running is read at least so often, and at least four times within its bound;
@@ -131,7 +133,7 @@ static void tell_bounds(struct world *world)
 }
 
 /*
- * Returns for how long this process stood still. It saw no sign of life in that time, so no rank counts as
+ * Returns for how long this process did not run. It saw no sign of life in that time, so no rank counts as
  * silent for it.
  */
 static int64_t stood_still_ns(struct world *world)

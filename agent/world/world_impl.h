@@ -66,7 +66,8 @@ struct world {
     struct segments *segments; /* memory for the workers' snapshots, in every generation; NULL: none */
     /* segments for copies of another node's snapshots; NULL: checkpoint.replicas is 0 */
     struct segments *held;
-    struct copies *copies;     /* copies the snapshots of the generation; NULL: they are not copied */
+    /* the process that copies the generation's snapshots to another node; NULL: snapshots are not copied */
+    struct copies *copies;
     struct entry_dir *entries; /* snapshots of programs; NULL: there is no place for them */
     struct writer *writer;     /* writes slots of the generation to the disk; NULL: no slot was filled yet */
     struct world_save *saves;  /* the slots that it writes; NULL: none */
@@ -81,7 +82,7 @@ struct world {
     enum world_event queue[WORLD_QUEUE];
     int queue_head, queue_n;
     struct hang_bounds bounds; /* kept from one generation to the next */
-    struct hang_life life;     /* of a program that is watched (world_life.c) */
+    struct hang_life life;     /* signs of life of a program that is watched (world_life.c) */
     uint64_t n_output;         /* bytes that the ranks had printed at the last look */
     int archive_fd;            /* with the module of --python-stacks; 0: none */
     bool prints_elsewhere;     /* workers print where this process does not see it */
@@ -105,7 +106,8 @@ struct world {
     struct world_account *account; /* the account of a hang that is about to be reported; NULL: none */
     struct gpu_watch *gpu_watch;   /* from the first generation on; NULL: there is no driver */
     struct gpu_health gpu_health;
-    int64_t gpu_deadline_ns; /* until when the next generation waits for GPU memory; 0: it does not */
+    /* until when the next generation waits for GPU memory to be free; 0: it does not wait */
+    int64_t gpu_deadline_ns;
     char host[DEATH_HOST_BYTES];
 };
 
@@ -184,8 +186,9 @@ void world_standby_ended(struct world *world, pid_t pid);
  */
 size_t world_kept(const struct world *world, pid_t *pids);
 /**
- * List the children for which the end of a generation does not wait: those of world_kept(), and those left
- * behind. *pids is valid until the next call. Returns how many they are.
+ * List the children for which the end of a generation does not wait: those of world_kept(), and those that
+ * were given up because KILL does not end them. *pids is valid until the next call. Returns how many they
+ * are.
  */
 size_t world_spared(const struct world *world, const pid_t **pids);
 /** If the worker has ended, reap it and handle its end. */
@@ -257,7 +260,7 @@ bool world_life_has(const struct world *world, const struct worker *worker);
 void world_life_shown(struct world *world, int64_t ago_ns);
 /** The GPUs have new samples. */
 void world_life_gpus(struct world *world);
-/** The processes stood still for so long. */
+/** Excuses the time `ns`, in which the processes did not run. */
 void world_life_shift(struct world *world, int64_t ns);
 
 /** Report that a rank is silent for too long, if one is. */

@@ -20,7 +20,7 @@ static struct worker *worker_of(const struct world *world, pid_t pid)
     return NULL;
 }
 
-/* A process that was left behind has ended after all. */
+/* Forgets a process that an earlier sweep had given up, and that has ended after all. */
 static void forget_left(struct world *world, pid_t pid)
 {
     const int n_before = world->n_left;
@@ -34,8 +34,8 @@ static void forget_left(struct world *world, pid_t pid)
 }
 
 /*
- * Is any descendant alive, except processes that are kept on purpose and those that an earlier sweep left
- * behind?
+ * Is any descendant alive, except processes that are kept on purpose and those that an earlier sweep has
+ * given up?
  */
 static bool any_but_spared(const struct world *world)
 {

@@ -14,19 +14,20 @@
 enum {
     GAP_BYTES = 64 << 10,        /* bytes that are read rather than skipped */
     DIRECT_FROM_BYTES = 1 << 20, /* smaller files do not justify a second open */
-    DIRECT_THREADS = 8,          /* around the page cache nothing reads ahead but they */
+    /* threads of a reader with O_DIRECT; without the page cache, only these threads read ahead */
+    DIRECT_THREADS = 8,
 };
 
 /* Bytes of the file that one thread reads at once. */
 struct piece {
     uint64_t begin, end;
-    size_t first; /* the first read that wants bytes of it, or of a later piece */
+    size_t first; /* number of the first read that wants bytes of this piece, or of a later one */
 };
 
 struct reading {
     const struct file_reader *reader;
     int fd;
-    int direct_fd;      /* the same file with O_DIRECT; -1: not used */
+    int direct_fd;      /* descriptor of the same file with O_DIRECT; -1: not used */
     atomic_bool direct; /* O_DIRECT has not failed */
     struct piece *pieces;
     size_t n, room;

@@ -21,8 +21,9 @@ struct file_reader {
     const char *path;
     const struct reshard_read *reads; /* (n_reads) sorted by offset */
     size_t n_reads;
-    struct file_sum *sum; /* takes all bytes of the file; NULL: another rank verifies it */
-    int threads_most;     /* 0: as piece_crew.h says; a test wants its own number */
+    /* the checksum to which all bytes of the file are added; NULL: another rank verifies the file */
+    struct file_sum *sum;
+    int threads_most; /* 0: as piece_crew.h says; a test wants its own number */
 };
 
 /** Does all reads. Compares no checksum: that is file_sum_check(). The first failure ends it. */

@@ -219,7 +219,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
         status =
             checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
                                   (int)hello->rank, tensors, n_tensors, &part, &why);
-    if (!alone) /* also after a failure: the coordinator waits for every rank */
+    if (!alone) /* needed after a failure too: the coordinator waits for every rank */
         status = publish_by_agent(options, state->step, temporary, head, head_length, &part, started_ns,
                                   status, &why);
     else if (status == FSDP_OK)

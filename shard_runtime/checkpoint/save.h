@@ -36,7 +36,8 @@ struct checkpoint_state {
 struct checkpoint_save_options {
     struct fsdp_io *io; /* NULL: io_anywhere */
     /*
-     * gives rank, world and generation; if it has an agent, that agent's coordinator publishes the checkpoint
+     * the link that gives rank, world and generation. With an agent at its other end, that agent's
+     * coordinator publishes the checkpoint.
      */
     struct link *link;
     /*

@@ -16,7 +16,7 @@
 
 enum { DAMAGE_TENSOR_BYTES = 256, DAMAGE_REASON_BYTES = 512 };
 
-/** One damaged range of bytes, or one reason why the checkpoint does not hold. */
+/** One damaged range of bytes, or one reason why the checkpoint is not valid. */
 struct damage {
     char file[64];                    /* the file's name; "": the files contradict each other */
     char tensor[DAMAGE_TENSOR_BYTES]; /* "": the header, the manifest, or not known */

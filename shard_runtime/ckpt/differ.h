@@ -17,7 +17,7 @@ enum differ_kind {
     DIFFER_SHAPE,
     DIFFER_ONLY_A,
     DIFFER_ONLY_B,
-    DIFFER_UNREAD, /* both have it, in a dtype whose values this library does not read */
+    DIFFER_UNREAD, /* both sides have the tensor, in a dtype whose values this library does not read */
 };
 
 /**

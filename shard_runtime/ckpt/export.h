@@ -7,7 +7,7 @@
 
 #include "shard_runtime/shardfile/contents.h"
 
-/** What an optimizer's state has before the name of its parameter; it is not exported. */
+/** Prefix of the names of the optimizer's state tensors, which are not exported. */
 #define EXPORT_OPTIMIZER_PREFIX "optimizer."
 
 struct export_options {

@@ -34,7 +34,10 @@ static bool is_passed_over(const struct import_names *names, const char *name)
     return *name == '\0';
 }
 
-/* "optimizer.exp_avg.P", from P of `length` bytes */
+/*
+ * Writes the name of a tensor of optimizer state, "optimizer.STATE.PARAMETER", from the name of the
+ * parameter, which has `length` bytes.
+ */
 static enum import_kind state_of(const struct import_names *names, const char *state, const char *parameter,
                                  size_t length, char out[IMPORT_NAME_BYTES])
 {

@@ -22,7 +22,7 @@
 enum device_calls {
     DEVICE_CALLS_FIRST, /* the first few thousand of each group */
     DEVICE_CALLS_ALL,   /* all: a training step whose plan is not known to be equal on all ranks */
-    /* none: a later step of a plan that is equal on all ranks, after one step of it was compared */
+    /* no calls: this is a later step of a plan that is equal on all ranks, and one step of it was compared */
     DEVICE_CALLS_NONE
 };
 

@@ -133,7 +133,7 @@ enum fsdp_status link_open(struct link **out, struct fsdp_err *err)
         if (status == FSDP_OK)
             status = read_hello(link, err);
         if (status == FSDP_OK)
-            /* if there is a JOB, it was sent before this process began, so it is here already */
+            /* a JOB message, if there is one, was sent before this process began, so it can be read now */
             status = link_drain(link, err);
     }
     if (status != FSDP_OK) {

@@ -25,8 +25,8 @@ static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t
 }
 
 /*
- * The same loops for each type of running sum. x != x is true for NaN alone, so that max() returns a NaN it
- * meets.
+ * The macro makes the loops of a reduction for one type of running sum. x != x is true for NaN alone, so that
+ * max() returns a NaN it meets.
  */
 /* NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes no parentheses. */
 #define LOOPS(T, suffix)                                                                                     \

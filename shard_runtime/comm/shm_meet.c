@@ -89,7 +89,11 @@ static enum fsdp_status sleep_until_open(struct shm *shm, struct fsdp_err *err)
 
             status = watch_check(shm->watch, &words);
             if (status != FSDP_OK && is_open(shm))
-                status = FSDP_OK; /* the meeting was over: the process that has ended had come to it */
+                /*
+                 * the process that has ended had come to this meeting before, and the meeting is over: no
+                 * failure of it
+                 */
+                status = FSDP_OK;
             else if (status != FSDP_OK && check_failed(shm, err) != FSDP_OK)
                 status = (enum fsdp_status)head->failed_status; /* its words say why it ended */
             else if (status != FSDP_OK)

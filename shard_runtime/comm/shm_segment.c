@@ -16,9 +16,9 @@
 #include "shard_runtime/core/require.h"
 
 /*
- * Bytes of a slot. It is so large that the copying takes far longer than a meeting (0.3 us spinning, 35 us
- * asleep and more when ranks outnumber CPUs). Sizes from 64 KiB to 4 MiB were tried; below 1 MiB, sums
- * between two clusters of cores are slower.
+ * Bytes of a slot. It is so large that the copying takes far longer than a meeting. A meeting takes 0.3 us
+ * spinning, 35 us asleep, and more when ranks outnumber CPUs. Sizes from 64 KiB to 4 MiB were tried; below 1
+ * MiB, sums between two clusters of cores are slower.
  */
 enum { CHUNK_BYTES = 1 << 20 };
 

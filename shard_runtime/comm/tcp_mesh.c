@@ -175,7 +175,7 @@ static bool receive_some(const struct tcp_mesh *mesh, struct conn *c)
                    &n))
             return false;
         c->call_in_at += n;
-        return true; /* no further: the caller compares the call before it takes data */
+        return true; /* read no data yet: the caller first compares the other rank's call with its own */
     }
     if (!moved(recv(c->fd, c->in, c->in_left < CALL_BYTES ? c->in_left : CALL_BYTES, 0), &n))
         return false;

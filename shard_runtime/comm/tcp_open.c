@@ -64,8 +64,8 @@ struct door {
     /* on the connecting end: the number of tries, and the errno of the last one; 0: none */
     int attempts, error;
     /*
-     * on the accepting end: when it came; on the connecting end, while there is no connection: when to try
-     * again
+     * on the accepting end: when the connection came. On the connecting end, while there is no connection:
+     * when to try again.
      */
     int64_t since_ms;
     size_t got;
@@ -208,7 +208,7 @@ int64_t tcp_patience_ms(const struct link *link)
  *   - on an idle connection, by keep-alive;
  *   - on a connection with data under way, by is_cut() in tcp_mesh.c.
  * TCP_USER_TIMEOUT would do the second too. But it would also give up a process that is only stopped and
- * whose window is full (tcp(7)), and for such a process the rank must wait.
+ * whose window is full (tcp(7)). For such a process the rank must wait.
  */
 static void tune(int fd, const struct link *link)
 {
@@ -459,7 +459,10 @@ static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
 
         waited_ms += now - before < TURN_MS ? now - before : TURN_MS;
         before = now;
-        /* shows a sign of life: this wait has a limit of its own, so the agent must not take it for a hang */
+        /*
+         * tells the agent that this process is alive. This wait has a limit of its own, so the agent must not
+         * take it for a hang.
+         */
         link_alive(o->config->link);
         status = waited_ms > limit_ms(o) ? too_late(o, err) : tend(o, err);
         if (status != FSDP_OK)

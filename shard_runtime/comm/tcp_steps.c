@@ -110,7 +110,7 @@ enum fsdp_status tcp_reduce_all(struct tcp_mesh *mesh, void *buffer, size_t n_el
         plan_out(mesh, i, data + at * size, least(part, n_elems - at) * size);
     }
     OK_OR_RETURN(reduce_incoming(mesh, own, own, dtype, own_n, dtype, op, divisor, err));
-    /* it flushes: the parts for the others have been sent, so they may be overwritten */
+    /* The exchange flushes: then the parts for the other ranks have been sent, and may be overwritten. */
     OK_OR_RETURN(tcp_exchange(mesh, true, err));
     for (int i = 0; i < mesh->n; i++) {
         const size_t at = least((size_t)i * part, n_elems);

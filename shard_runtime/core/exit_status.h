@@ -18,7 +18,10 @@
  */
 int exit_status_of(enum fsdp_status status);
 
-/** The same for what a user asked for on the command line: FSDP_ERR_CONFIG is FSDP_EXIT_USAGE. */
+/**
+ * Returns the exit code for the status of what a user asked for on the command line: FSDP_EXIT_USAGE for
+ * FSDP_ERR_CONFIG, else exit_status_of().
+ */
 int exit_status_of_request(enum fsdp_status status);
 
 #endif

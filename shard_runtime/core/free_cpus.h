@@ -6,10 +6,9 @@
 #define CORE_FREE_CPUS_H
 
 /**
- * Returns the CPUs of the host on which no thread runs now, the caller's left out, and at most those that
- * this thread may run on. 0 if it is not known how many run. loadavg_path  "/proc/loadavg"; a test has a file
- *                                                                          of
- * its own
+ * Returns the number of CPUs of the host on which no thread runs now; the caller's thread does not count. It
+ * is at most the number of CPUs that this thread may run on. 0 if it is not known how many threads run.
+ *   loadavg_path  "/proc/loadavg"; a test passes a file of its own
  */
 int free_cpus(const char *loadavg_path);
 

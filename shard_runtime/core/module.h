@@ -92,7 +92,10 @@ struct module_tensor {
  */
 struct module_refusal {
     struct fsdp_err err;
-    /* module of a failed fsdp_fully_shard(); a later success on it clears the record; NULL: never cleared */
+    /*
+     * the module of a failed fsdp_fully_shard(). If a later call on this module succeeds, the record is
+     * cleared. NULL: it is never cleared.
+     */
     const struct fsdp_module *at;
     int n_parts; /* number of parts of a failed split; 0: no split failed */
 };

@@ -17,8 +17,8 @@ struct cudnn_handle;
 typedef void *cudnn_descriptor;
 
 /*
- * Earlier versions need a mask for padding if the number of positions is no multiple of 128 (NVIDIA's front
- * end adds one there), and some have other faults.
+ * Earlier versions need a mask for padding if the number of positions is no multiple of 128; NVIDIA's front
+ * end adds one there. Some of them have other faults.
  */
 enum { CUDNN_FIRST_VERSION = 91600 };
 

@@ -37,7 +37,7 @@ static struct cudnn_tensor rows(struct sizes n, enum cudnn_slot slot, size_t str
                                   .slot = slot };
 }
 
-/* The same memory with the last two dimensions exchanged. */
+/* Returns a tensor in the memory of `tensor`, with the last two dimensions exchanged. */
 static struct cudnn_tensor turned(struct cudnn_tensor tensor)
 {
     const int64_t dim = tensor.dims[2], stride = tensor.strides[2];

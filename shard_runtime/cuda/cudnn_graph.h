@@ -15,9 +15,11 @@ enum { CUDNN_DIMS = 4, CUDNN_MAX_TENSORS = 40, CUDNN_MAX_NODES = 24, CUDNN_ALIGN
 
 enum cudnn_place {
     CUDNN_WITHIN, /* exists only between operations of the graph, never in memory */
-    /* in memory at an address that the caller gives for each run, aligned to CUDNN_ALIGN_BYTES */
+    /*
+     * the tensor is in memory at an address that the caller gives for each run, aligned to CUDNN_ALIGN_BYTES
+     */
     CUDNN_MEMORY,
-    CUDNN_SCRATCH, /* in the caller's scratch, at `offset`; the caller does not read it */
+    CUDNN_SCRATCH, /* the tensor is in the caller's scratch, at `offset`; the caller does not read it */
     CUDNN_VALUE,   /* one float in host memory */
 };
 

@@ -21,7 +21,7 @@ struct device_group {
     char name[64];
     struct nccl_communicator *comm; /* NULL once aborted */
     struct fsdp_err broken;         /* status other than FSDP_OK: the first failure; it stays */
-    uint64_t deadline_ns;           /* of the current wait; 0: none, and only the watch can end it */
+    uint64_t deadline_ns; /* deadline of the current wait; 0: none, and only the watch can end the wait */
 };
 
 /* The library's functions, filled in by nccl_open_library(). */

@@ -44,7 +44,7 @@ enum fsdp_status nccl_alloc_memory(struct device *device, size_t size_bytes, voi
         nccl.CommRegister == NULL || nccl.CommDeregister == NULL)
         return device->ops->alloc(device, size_bytes, out, err);
     if (nccl.MemAlloc(&memory, size_bytes) != NCCL_SUCCESS)
-        /* cuda_adopt() reports it if there is no memory */
+        /* NCCL could not allocate: alloc() tries without NCCL, and reports a lack of memory */
         return device->ops->alloc(device, size_bytes, out, err);
     status = cuda_adopt(device, memory, size_bytes, release, err);
     if (status == FSDP_OK)

@@ -44,7 +44,8 @@ struct cuda_numerics {
      */
     void *scratch;
     size_t scratch_bytes;
-    struct loss_target *losses; /* made when calls need them, freed with the row */
+    /* list of the places to which losses are added; made as calls need them, and freed with this struct */
+    struct loss_target *losses;
 };
 
 static inline struct cuda_numerics *cuda_numerics_of(const struct numerics *numerics)

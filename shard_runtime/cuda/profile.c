@@ -24,9 +24,9 @@ struct profile {
     size_t n_idle, idle_room;
     struct device_stream *stream; /* the stream of the open span */
     int span, part;               /* the open marks, or NONE */
-    int n_inner;                  /* spans that began inside the open one, and count as part of it */
-    uint64_t n_steps;             /* steps that were read so far, with the first one */
-    uint64_t limit;               /* steps; 0: until the run ends */
+    int n_inner;      /* how many spans began while the open one was open; they count as part of it */
+    uint64_t n_steps; /* steps that were read so far, with the first one */
+    uint64_t limit;   /* steps; 0: until the run ends */
     uint64_t n_lost;
     double peak_gb_s;
 };

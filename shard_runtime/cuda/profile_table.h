@@ -1,6 +1,7 @@
 /*
- * Times of named pieces of work, added up, and the table of them. A row is a span of the engine (an entry of
- * the plan, the optimizer) or a part of one (a launch of a kernel, a product). Pure.
+ * Times of named pieces of work, added up, and the table of them. A row is a span of the engine, such as an
+ * entry of the plan or the optimizer. Or it is a part of one, such as a launch of a kernel or a product.
+ * Pure.
  */
 #ifndef CUDA_PROFILE_TABLE_H
 #define CUDA_PROFILE_TABLE_H

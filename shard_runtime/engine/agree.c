@@ -5,8 +5,8 @@
  *      flag travels with the sums that the ranks exchange anyway.
  *   2. If no rank failed, the agreement is over.
  *   3. Otherwise a second all-reduce carries the status and the words of that rank to all others.
- * A rank that failed must therefore take part in every collective that comes before the agreement (run.c
- * does, with whatever data is in its buffers). Otherwise the ranks must agree before the first collective
+ * A rank that failed must therefore take part in every collective that comes before the agreement. run.c does
+ * so, with whatever data is in its buffers. Otherwise the ranks must agree before the first collective
  * begins.
  */
 #include <string.h>

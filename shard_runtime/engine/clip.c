@@ -65,7 +65,8 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
                            (isinf(norm_type) ? scale : pow(scale, norm_type));
     }
     /*
-     * A failed device gives NaN. Report the device failure, so that it is not taken for a loss that diverges.
+     * A failed device gives NaN. Report the device failure, so that the NaN is not reported as a loss that
+     * diverges.
      */
     OK_OR_RETURN(model->context->device.ops->synchronize(stream, err));
     failed = own != FSDP_OK;

@@ -98,8 +98,8 @@ struct link *context_link(const struct fsdp_context *context);
  */
 bool context_has_idle_time(const struct fsdp_context *context);
 /**
- * The same rule as a pure function. `n_ranks` ranks run on this host with `threads` threads each, on n_cpus
- * CPUs; 0: the number is not known, so none counts as free.
+ * The rule of context_has_idle_time() as a pure function. `n_ranks` ranks run on this host with `threads`
+ * threads each, on n_cpus CPUs; 0: the number is not known, so none counts as free.
  */
 bool context_leaves_idle_time(unsigned n_nodes, int n_ranks, int threads, int n_cpus);
 

@@ -117,7 +117,8 @@ enum fsdp_status gradients_measure(struct fsdp_model *model, bool *finite, struc
     }
     *finite = *finite && isfinite(sum_the_rest(model));
     /*
-     * A failed device gives NaN. Report the device failure, so that it is not taken for a loss that diverges.
+     * A failed device gives NaN. Report the device failure, so that the NaN is not reported as a loss that
+     * diverges.
      */
     return model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
 }

@@ -367,7 +367,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
     if (model == NULL)
         return;
     leave_context(model);
-    unshard_destroy(model); /* before the second thread is ended, because it may still be gathering */
+    unshard_destroy(model); /* this comes before the end of the second thread, which may still be gathering */
     program_destroy(&model->training);
     program_destroy(&model->evaluation);
     for (int p = 0; p < N_PLACES; p++) {

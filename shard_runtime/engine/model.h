@@ -102,7 +102,7 @@ struct initial_values {
 
 /** What happened to a group of the layout in the current step. */
 struct model_group_state {
-    bool final;   /* in the backward that runs: the group's gradients are final, and its hook was called */
+    bool final;   /* the group's gradients are final in the backward that runs, and its hook was called */
     bool updated; /* by fsdp_optimizer_step_group() */
 };
 
@@ -115,7 +115,7 @@ struct fsdp_model {
     /* Which ranks share it. */
     struct model_mesh *meshes; /* the meshes of all units, the root's first; all have the same ranks */
     int n_meshes;
-    int data_ranks; /* ranks that compute on samples of their own: those of each mesh */
+    int data_ranks; /* how many ranks compute on samples of their own; these are the ranks of each mesh */
     /*
      * T: ranks that share the parts of split modules; tensor_rank: this rank's place among them. 1 and 0 if
      * nothing is split
@@ -131,7 +131,8 @@ struct fsdp_model {
     int *ranks; /* (world size) room to list the ranks of a group that is being opened */
 
     /* Its parameters. */
-    struct graph layout_graph; /* of `layout`; only its groups and parameters are used */
+    /* graph that `layout` was made from; only its groups and parameters are used */
+    struct graph layout_graph;
     struct plan layout;
     struct param_group *groups; /* this rank's shards of each group of the layout */
     /* for groups that round stochastically; the step number is the optimizer's */
@@ -177,7 +178,7 @@ struct program_input {
     int n_calls;                      /* how many calls run, beginning with the program's next call */
     /* this rank has failed already, and only takes part in the collectives */
     bool fails;
-    const struct fsdp_err *why; /* the failure, if there are words for it */
+    const struct fsdp_err *why; /* why this rank has failed; NULL: no message is known */
     /* micro: the number, in the step, of the program's first micro-step; n_micro: micro-steps of the step */
     size_t micro, n_micro;
     float scale;         /* factor of the loss's gradient: W / count of targets */
@@ -217,8 +218,8 @@ void program_io_destroy(struct program *program);
  */
 void program_io_send(struct program *program, int forward, struct fsdp_batch *batch);
 /**
- * Waits for the logits that a run left at `on_device`, and sets *logits to a copy of them in host memory,
- * which is valid until the next call.
+ * Waits for the logits that a run left at `on_device`. Sets *logits to a copy of them in host memory, which
+ * is valid until the next call.
  */
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
                                    struct fsdp_err *err);
@@ -313,7 +314,7 @@ size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn by
 size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host);
 /** Bytes of the segments that this rank maps, and shares with other ranks of its host. */
 size_t model_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
-/** Bytes of all such segments of a host, each counted once. */
+/** Returns the bytes of all shared-memory segments of a host, each counted once. */
 size_t model_node_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
 /** Fill in the sizes of model->memory from the layout. FSDP_ERR_NOMEM: they do not fit an address space. */
 enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err);
@@ -325,8 +326,8 @@ enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err 
 enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                         enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 /**
- * The same as model_reduce_over_data(), over all ranks that share the model: these ranks and the tensor
- * group.
+ * All-reduce over all ranks that share the model: those of model_reduce_over_data(), and the tensor group.
+ * Collective over them.
  */
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);

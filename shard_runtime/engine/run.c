@@ -191,7 +191,8 @@ static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *er
         r->leaves = true;
         return fsdp_fail(err, FSDP_ERR_PEER, "this rank failed, and hooks of others wait for it");
     }
-    if (program->overlap == NULL) /* a device's groups have no second thread, so this is about them */
+    /* always so for groups on a device, which have no second thread; only they read `compares` */
+    if (program->overlap == NULL)
         r->context->comms.compares = compares(r, e);
     status = r->failed ? run_entry_after_failure(r, e, &own) : run_timed(r, e, &own);
     if (program->overlap == NULL)

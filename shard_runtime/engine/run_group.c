@@ -200,7 +200,7 @@ enum fsdp_status run_all_reduce(const struct runner *r, const struct plan_entry 
 
     /*
      * If the hook calls collectives, it is called even if the other thread of this rank has failed since
-     * perform() looked, because hooks of other ranks wait for it.
+     * perform() looked. Hooks of other ranks wait for it.
      */
     return status == FSDP_OK && e->all_reduce.calls_hook && (!r->failed || r->model->hooks_talk)
                ? call_hook(r, e, sum, FSDP_F32, err)

@@ -21,8 +21,8 @@ struct runner {
     struct fsdp_err failure; /* the first failure, with its status; read when both threads are done */
     _Atomic bool
         /*
-         * because of that failure, this rank leaves its groups, and tells the ranks that wait for it the
-         * reason
+         * this rank leaves its groups because of `failure`, and tells the reason to the ranks that wait for
+         * it
          */
         leaves;
 };

@@ -356,7 +356,9 @@ void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_
     err = err != NULL ? err : &nobody;
     err->status = status;
     origin = find_origin(model, err);
-    /* the words are those of another rank; this rank passes them on to groups in which that rank is not */
+    /*
+     * `origin` holds the words of another rank. This rank passes them on to groups in which that rank is not.
+     */
     if (origin != NULL)
         snprintf(words, sizeof words, "%s", origin);
     else

@@ -21,7 +21,10 @@ void timing_begin_step(struct fsdp_context *context);
 bool timing_begin_entry(struct fsdp_context *context, const struct plan *plan,
                         const struct plan_entry *entry);
 
-/** The same for work that is in no plan, on the compute stream. */
+/**
+ * Begin to time work that is in no plan, on the compute stream. Returns false if it is not timed; then
+ * timing_end() must not be called.
+ */
 bool timing_begin(struct fsdp_context *context, const char *name, uint64_t size_bytes);
 
 /** End what was begun last on the stream. */

@@ -18,7 +18,7 @@ struct fsdp_unshard_handle {
     bool under_way;      /* the second thread is gathering */
     bool taken;          /* by the forward that is running */
     struct fsdp_err own; /* its status is not FSDP_OK if this rank has no memory for the gather */
-    /* the failure of a gather that was waited for elsewhere, until its own caller waits for it */
+    /* the failure of a gather for which another call has waited; kept until the gather's own caller waits */
     struct fsdp_err missed;
     /* the user's own collective failed, and other ranks may be waiting in theirs */
     bool gave_up;

@@ -19,9 +19,9 @@ void unshard_destroy(struct fsdp_model *model);
  * waits for them.
  */
 enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err);
-/** The same for every model of the context that is gathering, without reporting failures. */
+/** Wait for the gathers that are under way in any model of the context. Reports no failure. */
 void unshard_settle_all(struct fsdp_context *context);
-/** Parameters are about to change: drop everything that was gathered of them. */
+/** Parameters are about to change: drop all gathered copies of them. */
 void unshard_drop_all(struct fsdp_model *model);
 
 /** The whole parameters of `group` that were gathered by hand; NULL: none were, or a program took them. */

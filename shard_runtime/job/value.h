@@ -26,7 +26,7 @@ struct job_atom {
     bool negative, too_large; /* integers: below zero; does not fit 64 bits */
     uint64_t count;           /* integers: the absolute value */
     double number;            /* integers and numbers */
-    const char *text;         /* as written, for messages and text keys; borrowed */
+    const char *text;         /* the text as written, for messages and text keys; borrowed */
 };
 
 struct job_value {
@@ -34,7 +34,7 @@ struct job_value {
     uint64_t count;
     double number[2];
     const char *text; /* of text keys; borrowed */
-    int choice;       /* words and choices: index in the key's `choices` */
+    int choice; /* for a key that takes a word or a choice: the index of the value in the key's `choices` */
     const void *list; /* names and rules; borrowed; NULL: none */
 };
 

@@ -34,7 +34,8 @@ enum {
     WEIGHT_REST_BF16,
     WEIGHT_REST_BF16_ADD
 };
-enum { FIRST_ELEMS = 4096 }; /* elements of a gradient that go through scratch when it is rounded in place */
+/* how many elements of a gradient go through scratch when the gradient is rounded in place */
+enum { FIRST_ELEMS = 4096 };
 
 struct sizes {
     size_t rows, in, out;
@@ -259,8 +260,8 @@ bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *bef
 }
 
 /*
- * Returns whether a fused pass may write the bias gradient of `op`. It must not be added to an earlier one,
- * and it must be stored in the dtype of the output, because the pass can do nothing else.
+ * Returns whether a fused pass may write the bias gradient of `op`. The pass cannot add it to an earlier one,
+ * and stores it in the dtype of the output.
  */
 static bool takes_sums(const struct nn_run *run, const struct graph_op *op)
 {

@@ -36,7 +36,7 @@ struct nn_run {
     const void *params[GRAPH_MAX_PARAMS];
     void *saved[GRAPH_MAX_SAVED];
     void *scratch;
-    void *output; /* in backward valid only where the kind keeps its output */
+    void *output; /* valid in backward only if the kind of operation keeps its output */
 
     /* From here on: backward only. */
     const void *d_output;            /* the gradient of `output`; the last operation may overwrite it */
@@ -142,7 +142,10 @@ void nn_kernels_fini(struct nn_kernels *kernels);
 enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
                             size_t *scratch_bytes, struct fsdp_err *err);
 
-/** The same for attention without its matrices: sets op->attention and the scratch of both passes of `op`. */
+/**
+ * Find or make the kernel of attention without stored matrices that `desc` describes. Sets op->attention, and
+ * the scratch of forward and backward of `op`.
+ */
 enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fused_attention_desc *desc,
                                     struct graph_op *op, struct fsdp_err *err);
 
@@ -203,9 +206,9 @@ static inline size_t nn_rows(const struct fsdp_value *value)
 }
 
 /*
- * For recording a model. Each of these functions returns false, or NULL, if something is wrong with an
- * argument, and leaves the reason in the graph. For an argument NULL there is a reason in the graph already.
- * `operation` is the name of the caller for the message.
+ * Functions for recording a model. Each returns false, or NULL, if an argument is wrong, and stores the
+ * reason in the graph. If an argument is NULL, an earlier call has stored a reason already. `operation` is
+ * the name of the caller, for the message.
  */
 /** Is it a (batch, seq, features) tensor, and not tokens? */
 bool nn_is_tensor(const struct fsdp_value *value, const char *operation);

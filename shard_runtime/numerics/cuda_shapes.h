@@ -17,9 +17,9 @@
 #define CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
 
 enum {
-    CUDA_RESULTS_BYTES = 8192,     /* the most of page-locked memory for numbers that go to the host */
-    CUDA_COLUMN_CHUNK_ROWS = 128,  /* a column sum is cut into chunks of at least so many rows */
-    CUDA_COLUMN_MAX_CHUNKS = 128,  /* and the most chunks */
+    CUDA_RESULTS_BYTES = 8192,    /* the most page-locked memory that numbers on their way to the host take */
+    CUDA_COLUMN_CHUNK_ROWS = 128, /* a column sum is cut into chunks of at least so many rows */
+    CUDA_COLUMN_MAX_CHUNKS = 128, /* and the most chunks */
     CUDA_SPAN_CHUNK_ELEMS = 16384, /* elements that one block of a norm over a list sums */
     /* rows of one token that are added up in float32; such pieces are then added */
     CUDA_EMBEDDING_PIECE_ROWS = 32,

@@ -58,7 +58,7 @@ enum matmul_beside {
     MATMUL_BEFORE_GELU, /* z = alpha a b + bias, (m, n) with adjacent rows; then c = gelu_tanh(z) */
     /* writes no second output, but reads z in its place: c = alpha a b gelu_tanh'(z); not with a bias */
     MATMUL_GELU_BACKWARD,
-    MATMUL_GELU_BACKWARD_SUMS, /* as MATMUL_GELU_BACKWARD for c, and writes sums[j] = sum_i c[i, j], (n) */
+    MATMUL_GELU_BACKWARD_SUMS, /* c as with MATMUL_GELU_BACKWARD; also writes sums[j] = sum_i c[i, j], (n) */
 };
 
 /**
@@ -100,7 +100,7 @@ struct matmul_desc {
  */
 struct fused_attention_desc {
     struct attention_desc shape;
-    /* of q, k, v, out and their gradients: FSDP_F32, or FSDP_BF16 if numerics->bf16_products is set */
+    /* dtype of q, k, v, out and their gradients: FSDP_F32, or FSDP_BF16 if numerics->bf16_products is set */
     enum fsdp_dtype dtype;
     float scale;
     bool drops; /* a run may have dropout */
@@ -213,7 +213,7 @@ struct numerics {
     const struct numerics_ops *ops;
     struct device *device; /* NULL: the host */
     int threads;
-    /* the instruction set of its products, which decides which ways pay */
+    /* instruction set of the matrix products; it decides which ways of computing are faster */
     enum ways_isa isa;
     /* matmul_create takes FSDP_BF16, and such products are faster than float32 */
     bool bf16_products;

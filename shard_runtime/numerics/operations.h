@@ -137,7 +137,7 @@ struct numerics_norm_backward {
 struct numerics_add_norm {
     enum fsdp_dtype dtype;
     const void *a, *b;             /* (rows, cols) */
-    const struct dropout *dropout; /* of b; NULL for none, and always NULL with bfloat16 on the cpu */
+    const struct dropout *dropout; /* dropout on b; NULL for none, and always NULL with bfloat16 on the cpu */
     void *x, *y;                   /* (rows, cols); x may be a or b */
     const void *weight, *bias;     /* from here on as in numerics_norm */
     float *mean, *rstd;
@@ -191,7 +191,7 @@ struct numerics_softmax_backward {
     enum fsdp_dtype dtype; /* of p and ds */
     const void *p;
     float *dp; /* float32; undefined afterwards unless it is ds */
-    void *ds;  /* with FSDP_F32 it may be dp; with FSDP_BF16 it is p */
+    void *ds;  /* with FSDP_F32 the caller may set ds to dp; with FSDP_BF16 ds is p */
     const struct attention_desc *shape;
     const struct dropout *dropout; /* NULL for none. FSDP_F32 only */
 };
@@ -236,7 +236,7 @@ struct numerics_cross_entropy {
     const int32_t *targets; /* (rows): ignored, or in [0, vocab) */
     void *dlogits;          /* the shape of logits; may be logits; NULL: not wanted */
     size_t rows, vocab;
-    size_t row_stride; /* in elements: vocab, or more where takes_padded_logits is set */
+    size_t row_stride; /* distance of rows in elements: vocab, or more if takes_padded_logits is set */
     float scale;
     /*
      * In host memory. The losses of all rows are added to loss_sum, and the number of rows that count to the

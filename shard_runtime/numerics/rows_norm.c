@@ -202,7 +202,7 @@ static void sum_row(const struct add_norm_work *w, const float *a, const float *
         w->kernels->add(x, a, x, cols);
 }
 
-/* A row at a time: its sum is still in the nearest cache when it is normalised. */
+/* Handles one row at a time: its sum is still in the nearest cache when the row is normalised. */
 static void add_norm_piece(void *context, size_t begin, size_t end)
 {
     const struct add_norm_work *w = context;

@@ -1,8 +1,8 @@
 /*
  * The place of an object in a store that speaks S3's protocol: "s3://bucket/key". Pure.
  *
- * Keys use only the characters A-Z a-z 0-9 . _ / -, because every store and every tool takes those as they
- * are: no part of a URL or of a signature has to be escaped.
+ * Keys use only the characters A-Z a-z 0-9 . _ / -, because every store and every tool accepts those
+ * unchanged: no part of a URL or of a signature has to be escaped.
  */
 #ifndef OBJECTSTORE_S3_LOCATION_H
 #define OBJECTSTORE_S3_LOCATION_H

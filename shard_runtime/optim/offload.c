@@ -113,7 +113,7 @@ enum fsdp_status offload_run(struct offload *offload, const struct offload_visit
 /* How a checkpoint reads and writes any range of the state: through a slot, while no update runs. */
 
 struct range {
-    uint64_t begin;          /* in the file; the range is whole blocks around a span */
+    uint64_t begin;          /* offset in the file; the range consists of the whole blocks around a span */
     size_t size_bytes, lead; /* lead: bytes before the span's first */
 };
 

@@ -25,7 +25,7 @@ struct optim_tensor {
     /* in the order of optim_ops.state_names; NULL where a state is not used */
     float *state[OPTIM_MAX_STATES];
     size_t n_elems;
-    int n_dims; /* of the whole parameter; weight decay may depend on it */
+    int n_dims; /* number of dimensions of the whole parameter; weight decay may depend on it */
 };
 
 /** One kind of optimizer. */

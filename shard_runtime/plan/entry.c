@@ -95,8 +95,8 @@ static void list_grad_shard(struct lister *l, const struct plan_entry *e, int i,
 }
 
 /*
- * Two entries may run as one pass. The first of them then uses the buffers of both, also the one for the
- * value between them, in case they are run one by one after all.
+ * Two entries may run as one pass. The first of them then uses the buffers of both. It also uses the one for
+ * the value between them, in case they are run one by one after all.
  */
 static void list_second(struct lister *l, const struct plan_entry *e)
 {
@@ -118,8 +118,8 @@ static void list_backward(struct lister *l, const struct plan_entry *e)
 }
 
 /*
- * Lists the group's whole gradients. Also lists the packed buffers of earlier reductions, as many as may be
- * in flight at the same time, so that this entry does not reuse them.
+ * Lists the group's whole gradients. Also lists the packed buffers of earlier reductions that may still be in
+ * flight, so that this entry does not reuse them.
  */
 static void list_pack(struct lister *l, const struct plan_entry *e)
 {

@@ -31,11 +31,15 @@ enum { GRAPH_MAX_INPUTS = 3, GRAPH_MAX_PARAMS = 2, GRAPH_MAX_SAVED = 2 };
 
 /** How an operation's backward produces the gradient of one input. */
 enum graph_grad {
-    GRAPH_GRAD_NONE, /* not at all: tokens */
-    /* overwrites it; if it must be added, the plan gives it a separate buffer and adds that */
+    GRAPH_GRAD_NONE, /* the input has no gradient, because it is tokens */
+    /*
+     * backward overwrites the gradient; if the gradient must be added to another, the plan gives backward a
+     * separate buffer and adds that
+     */
     GRAPH_GRAD_WRITE,
-    GRAPH_GRAD_ADD,  /* overwrites or adds, as the entry says */
-    GRAPH_GRAD_COPY, /* equals the output's gradient: no work if both can share one buffer */
+    GRAPH_GRAD_ADD, /* backward overwrites the gradient, or adds to it, as the entry says */
+    /* the input's gradient equals the output's: backward does nothing if both can share one buffer */
+    GRAPH_GRAD_COPY,
 };
 
 struct graph_op;
@@ -62,7 +66,7 @@ struct graph_kind {
      */
     bool takes_bf16;
     bool looks_up;              /* forward reads no more elements of a parameter than the output has */
-    bool backward_reads_params; /* if false, parameters need not be gathered for it */
+    bool backward_reads_params; /* false: backward needs no gathered parameters */
 
     /*
      * Three steps: make ready (products, and the bytes below), run forward, run backward; see nn/nn.h. plan/
@@ -98,9 +102,10 @@ struct graph_attrs {
     float p, eps;
     /* the tensor group of a collective operation; plan/ does not look into it */
     struct fsdp_device_mesh *tensor;
-    int n_parts;     /* its size */
-    int function;    /* of an activation: enum numerics_function */
-    bool skips_bias; /* the bias is added to another rank's part of the sum */
+    int n_parts;  /* its size */
+    int function; /* of an activation: enum numerics_function */
+    /* this rank does not add the bias, because another rank adds it to its part of the sum */
+    bool skips_bias;
 };
 
 enum { GRAPH_MAX_PRODUCTS = 16 };
@@ -114,7 +119,7 @@ struct graph_op {
     int n_inputs, n_params;
     struct fsdp_value *inputs[GRAPH_MAX_INPUTS];
     const struct fsdp_parameter *params[GRAPH_MAX_PARAMS];
-    enum fsdp_dtype param_dtype; /* in which forward and backward are given the parameters */
+    enum fsdp_dtype param_dtype; /* dtype in which forward and backward get the parameters */
     struct fsdp_value *output;
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED];      /* what it keeps from forward to backward */
@@ -122,7 +127,7 @@ struct graph_op {
     bool fuses; /* forward can run in one pass with the next operation's, as a sum and its norm */
     /* backward can run in one pass with the backward of the operation that comes before this one */
     bool fuses_backward;
-    /* such a pass can also give the bias gradient of the operation before the earlier one */
+    /* backward in one pass can also give the bias gradient of the operation before the earlier one */
     bool leaves_bias;
     bool takes_bf16; /* the kind takes bfloat16, or prepare() found that this operation does */
     /* runs on float32 copies, which begin in its scratch after the bytes that it needs itself: */
@@ -137,7 +142,7 @@ struct graph_op {
 struct graph_visit {
     const struct fsdp_module *unit;
     int forward;
-    /* of the unit's call; NULL: its parameters are used without a call */
+    /* input and output of the unit's call; NULL: its parameters are used without a call */
     const struct fsdp_value *input, *output;
 };
 
@@ -182,7 +187,7 @@ struct graph {
     size_t values_room, ops_room, visits_room, events_room, modules_room, open_room, regions_room,
         forwards_room;
     bool in_region;
-    struct fsdp_value *input, *result; /* of the first forward; the others have the same form */
+    struct fsdp_value *input, *result; /* those of the first forward; the others have the same form */
     struct fsdp_err err;
 };
 

@@ -67,20 +67,21 @@ enum plan_class {
 
 /** The content of a buffer; `index` in struct plan_buffer is the number of the thing named here. */
 enum plan_what {
-    PLAN_VALUE,        /* a value */
-    PLAN_VALUE_GRAD,   /* the gradient of a value */
-    PLAN_SAVED,        /* what an operation keeps from forward to backward */
-    PLAN_WORK,         /* an operation's scratch */
-    PLAN_TEMPORARY,    /* a gradient of a value, before it is added to the value's gradient */
-    PLAN_SHARD_ROW,    /* a group: the copy of this rank's shards, from host memory */
-    PLAN_AMAX_LIST,    /* a group: the largest sizes of its coded parameters */
-    PLAN_GATHER_ROWS,  /* a group: (k, a row) of a gather */
-    PLAN_SLICE_ROW,    /* a group: what this rank keeps of k ranks' after forward */
-    PLAN_WHOLE_PARAMS, /* a group: one part of its whole parameters */
-    PLAN_PACK_ROWS,    /* a group: (W, a row) of packed gradients */
-    PLAN_SUM_ROW,      /* a group: gradient shards on their way to or from host memory */
+    PLAN_VALUE,       /* a value */
+    PLAN_VALUE_GRAD,  /* the gradient of a value */
+    PLAN_SAVED,       /* what an operation keeps from forward to backward */
+    PLAN_WORK,        /* an operation's scratch */
+    PLAN_TEMPORARY,   /* a gradient of a value, before it is added to the value's gradient */
+    PLAN_SHARD_ROW,   /* of a group that offloads: the copy of this rank's shards on the device */
+    PLAN_AMAX_LIST,   /* of a group: the largest sizes of its coded parameters */
+    PLAN_GATHER_ROWS, /* of a group: the k rows of a gather */
+    /* of a group: the slice of the parameters that this rank keeps from forward to backward */
+    PLAN_SLICE_ROW,
+    PLAN_WHOLE_PARAMS, /* of a group: one part of its whole parameters */
+    PLAN_PACK_ROWS,    /* of a group: packed gradients, a row for each of W ranks */
+    PLAN_SUM_ROW,      /* of a group: gradient shards on their way to or from host memory */
     PLAN_WHOLE_GRAD,   /* a parameter's whole gradient */
-    PLAN_GRAD_SHARDS,  /* a group: its gradient shards, or some of them */
+    PLAN_GRAD_SHARDS,  /* of a group: its gradient shards, or some of them */
 };
 
 /** A place in the arena. Buffers are numbered; -1 stands for none. */
@@ -109,9 +110,9 @@ struct plan_param {
     size_t slice_at;    /* the same in a row of k */
     /* has a gradient: backward reaches the parameter, or its unit reduces zeros for it */
     bool trains;
-    enum plan_part part; /* the part of the whole parameters in which it is */
-    size_t whole_offset; /* where it begins in that part, in elements */
-    size_t zero_elems;   /* elements after it that unpacking sets to zero: graph_zero_rows() */
+    enum plan_part part; /* the part of the group's whole parameters that contains this parameter */
+    size_t whole_offset; /* where the parameter begins in that part, in elements */
+    size_t zero_elems;   /* elements after the parameter that unpacking sets to zero: graph_zero_rows() */
     /* used only while the program is written: the current backward has written the gradient already */
     bool has_grad;
     int grad_shards; /* the buffer of the parameter's gradient shard, if backward overwrites that; else -1 */
@@ -173,7 +174,8 @@ struct plan {
     struct plan_options options;
     const struct graph *graph; /* borrowed */
     struct plan_param *params; /* of the whole tree, in its order */
-    struct plan_group *groups; /* in order of first use; groups[0] is the root's; unused ones last */
+    /* groups in order of first use; groups[0] is the root's; unused ones are last */
+    struct plan_group *groups;
     struct plan_buffer *buffers;
     struct plan_entry *entries;
     struct plan_access *accesses; /* accesses of all entries, in order; an entry may name a buffer twice */

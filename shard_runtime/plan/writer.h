@@ -25,7 +25,7 @@ struct group_life {
     int slice;
     int k;                /* rows of `gathered` */
     int first_visit;      /* the earliest visit that the backward being written reaches; -1: none */
-    bool gathered_before; /* in this program */
+    bool gathered_before; /* true: the program written so far gathers the group at least once */
     /* the group is finished after the root, because no gradient leaves it that would show when it is done */
     bool last;
 };
@@ -35,7 +35,7 @@ struct writer {
     const struct graph *graph;
     struct group_life *life; /* of each group */
     int *visit_group;        /* of each visit */
-    /* of each visit: is it the first, or the last, of a run? See find_runs() in passes.c */
+    /* for each visit: is it the first, or the last, of a run? See find_runs() in passes.c */
     bool *opens, *closes;
     int *enters;                     /* visits in order of being entered */
     int *leaves;                     /* visits in order of being left */

@@ -55,7 +55,8 @@ enum { LAYOUT_MAX_DIMS = 8 };
  * It gives runs of elements that are contiguous both in the shard and in the whole.
  */
 struct layout_walk {
-    struct layout_cut cut, split; /* cuts the part over ranks; cuts the whole into parts */
+    /* cut: how one part is cut over the ranks; split: how the whole tensor is cut into parts */
+    struct layout_cut cut, split;
     int W, rank, n_parts, part;
     size_t piece, done; /* where the walk is: the current piece, and elements of it that are done */
 };

@@ -18,7 +18,7 @@ enum {
     HEAD_BYTES = MAGIC_BYTES + 16,
     ENTRY_BYTES = 16,
     SEAL_BYTES = 8,
-    MOST_BYTES = 1 << 30, /* of the sums of 4 TiB */
+    MOST_BYTES = 1 << 30, /* enough for a file of 4 TiB */
 };
 
 struct chunk_sums {
@@ -58,7 +58,7 @@ enum fsdp_status chunk_sums_add(struct chunk_sums *sums, uint64_t size_bytes, st
     return FSDP_OK;
 }
 
-/* Returns the first chunk that begins at `offset` or later; n: none does. */
+/* Returns the index of the first chunk that begins at `offset` or later; sums->n: there is none. */
 static size_t first_from(const struct chunk_sums *sums, uint64_t offset)
 {
     size_t low = 0, high = sums->n;
@@ -163,7 +163,8 @@ enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, c
 }
 
 /*
- * Takes the chunks out of the bytes of a file of sums. False: they are no such file's, or no memory is left.
+ * Reads the list of chunks from the bytes of a file of sums. Returns false if the file has another form or
+ * belongs to another file, or if there is no memory.
  */
 static bool parse(const unsigned char *bytes, size_t length, uint64_t size_bytes, struct chunk_sum **list,
                   size_t *n)

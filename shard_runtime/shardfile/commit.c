@@ -212,7 +212,7 @@ static enum fsdp_status check_term(const char *name, uint64_t term, struct fsdp_
                      (unsigned long long)term);
 }
 
-/* A missing `directory` has no names. */
+/* Lists the names in `directory`. If it does not exist, the list is empty. */
 static enum fsdp_status list_names(struct fsdp_io *io, const char *directory, struct io_names *names,
                                    struct fsdp_err *err)
 {
@@ -247,7 +247,10 @@ enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uin
     return FSDP_OK;
 }
 
-/* Leftovers of saves since that generation began are kept: they may be saves that are under way. */
+/*
+ * Removes leftovers, but keeps temporary directories of `generation` or a later one: they may belong to saves
+ * that are still running.
+ */
 static enum fsdp_status clean(struct fsdp_io *io, const char *directory, uint64_t term, uint64_t generation,
                               const struct verify_log *log, struct fsdp_err *err)
 {

@@ -33,7 +33,7 @@
 
 enum { COMMIT_NAME_BYTES = 80 };
 
-/* How the name of a directory begins that is being deleted. */
+/* The beginning of the name of a directory that is being deleted. */
 #define COMMIT_TRASH_PREFIX ".trash-"
 
 /** Writes the final name of a checkpoint, such as "step-00000050", into `out`. */
@@ -45,14 +45,14 @@ enum fsdp_status commit_step_path(const char *directory, int64_t step, char out[
 int64_t commit_parse_step(const char *name);
 
 /*
- * Which save it is. The publisher fills it in with what is current, and refuses a head or a temporary name
- * with other values.
+ * Which save it is. The publisher compares these values with those in a temporary name and in a manifest's
+ * head, and refuses a save with other values.
  */
 struct commit_fence {
     int64_t step;
     uint32_t generation;
     uint32_t world_size; /* not in the temporary name */
-    uint64_t term;       /* the leader's; 0: no arbiter says who leads. Not in the manifest's head */
+    uint64_t term;       /* term of the leader; 0: no arbiter decides who leads. Not in the manifest's head */
 };
 
 /**
@@ -63,7 +63,7 @@ struct commit_fence {
 void commit_temporary_name(const struct commit_fence *save, const void *secret, size_t secret_bytes,
                            char out[COMMIT_NAME_BYTES]);
 /**
- * Returns true if `name` is a temporary name, and stores whose. Otherwise returns false and stores nothing.
+ * Returns true and fills in *save if `name` is a temporary name. Otherwise returns false and stores nothing.
  */
 bool commit_parse_temporary(const char *name, struct commit_fence *save);
 
@@ -102,10 +102,11 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
                               struct fsdp_err *err);
 
 /**
- * Renames each temporary directory of a term before `term` to a trash name, also if a process still holds it.
- * A leader of such a term may only be stopped, with its ranks: when it wakes, it writes and publishes nothing
- * there. Needs no lock. 0, and a missing `directory`: there is nothing to do. One that cannot be renamed is
- * logged and passed over: it must not cost the run, or the save that is to be published.
+ * Renames each temporary directory of a term before `term` to a trash name, even if a process holds it. A
+ * leader of such a term may be stopped, with its ranks: when they continue, they can write and publish
+ * nothing there. Needs no lock. If `term` is 0, or `directory` does not exist, it does nothing. A directory
+ * that cannot be renamed is logged and left: it must stop neither the run nor the save that is to be
+ * published.
  */
 enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uint64_t term,
                                   const struct verify_log *log, struct fsdp_err *err);
@@ -126,8 +127,8 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_
                               const struct verify_log *log, struct fsdp_err *err);
 
 /**
- * The same while a generation saves: leaves temporary directories of `generation` and later ones alone. The
- * caller has the directory for itself: it leads the run.
+ * Removes leftovers as commit_clean() does, while a generation saves: temporary directories of `generation`
+ * and later ones are kept. Only the leader of the run calls it, so no other process cleans the directory.
  */
 enum fsdp_status commit_clean_before(struct fsdp_io *io, const char *directory, uint64_t term,
                                      uint32_t generation, const struct verify_log *log, struct fsdp_err *err);

@@ -62,29 +62,32 @@ enum fsdp_status contents_read_sizes(struct fsdp_io *io, const char *step_direct
                                      struct fsdp_err *err);
 
 /*
- * `n_readers` processes divide the work of reading a checkpoint. Each opens only the files of its share, and
- * gives what it found to the others as words of 64 bits. contents_prove() needs the pieces of all shares.
+ * Dividing the work of reading a checkpoint: each of `n_readers` processes opens only the files of its share.
+ * It sends what it found to the others as 64-bit words. contents_prove() needs the pieces of all shares.
  */
 
 /**
- * Returns which reader has file number `file` in its share. A reader r of as many as saved has the file of
- * rank r; else its share are files of the ranks that saved what it most likely loads.
+ * Returns which reader has file number `file` in its share. If there are as many readers as ranks that saved,
+ * reader r has the file of rank r. Otherwise a reader has the files of ranks whose rows it most likely loads.
  */
 uint32_t contents_reader(const struct manifest *manifest, size_t file, uint32_t n_readers);
 
-/** contents_read() of the headers in the share of `reader`, without the proof. The pieces are not sorted. */
+/**
+ * Reads the manifest and the headers of the files in the share of `reader`, like contents_read(), but proves
+ * nothing. The pieces are not sorted.
+ */
 enum fsdp_status contents_read_share(struct fsdp_io *io, const char *step_directory, uint32_t reader,
                                      uint32_t n_readers, struct contents *out, struct fsdp_err *err);
 
-/** Writes the manifest's checksum and all pieces as words. The caller frees *words. */
+/** Writes the manifest's checksum and all pieces as 64-bit words. The caller frees *words. */
 enum fsdp_status contents_pack(const struct contents *contents, uint64_t **words, size_t *n_words,
                                struct fsdp_err *err);
 
 /**
- * Replaces the pieces by those that `n_readers` readers packed, which are all. The words of reader r are the
- * first of the `stride` words at words + r * stride.
+ * Replaces the pieces by those that all `n_readers` readers have packed. The words of reader r begin at words
+ * + r * stride, and are at most `stride`.
  *   FSDP_ERR_MISMATCH  a reader has read another manifest
- *   FSDP_ERR_FORMAT    the words are no pieces of this checkpoint
+ *   FSDP_ERR_FORMAT    the words are not pieces of this checkpoint
  */
 enum fsdp_status contents_unpack(struct contents *contents, const uint64_t *words, size_t stride,
                                  uint32_t n_readers, struct fsdp_err *err);

@@ -1,4 +1,4 @@
-/* What one reader found, as words for the others: contents_pack() and contents_unpack(). */
+/* contents_pack() and contents_unpack(): one reader's pieces as words, for the other readers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,10 +6,13 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/contents.h"
 
-/* The words of a reader: their number, the manifest's checksum, then the pieces. */
-enum { HEAD_WORDS = 3, PIECE_WORDS = 3 }; /* of a piece, before its offsets and sizes */
+/*
+ * The words of a reader begin with HEAD_WORDS words: their number, and the manifest's checksum. The pieces
+ * follow.
+ */
+enum { HEAD_WORDS = 3, PIECE_WORDS = 3 }; /* PIECE_WORDS: words of a piece before its offsets and sizes */
 
-/* A tensor without dimensions is a box with one. */
+/* Returns the number of dimensions of a tensor's boxes: that of the tensor, but at least one. */
 static size_t dims_of(const struct manifest_tensor *tensor)
 {
     return tensor->n_dims == 0 ? 1 : tensor->n_dims;
@@ -44,7 +47,10 @@ enum fsdp_status contents_pack(const struct contents *contents, uint64_t **words
     return FSDP_OK;
 }
 
-/* Reads the piece at words[0 .. n_words). Returns the number of its words; 0: it is none. */
+/*
+ * Reads the piece at the beginning of words[0 .. n_words). Returns how many words it has; 0: it is no valid
+ * piece.
+ */
 static size_t read_piece(const struct manifest *manifest, const uint64_t *words, size_t n_words,
                          struct contents_piece *piece)
 {

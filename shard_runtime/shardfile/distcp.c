@@ -16,7 +16,7 @@
 static const char metadata_name[] = ".metadata";
 enum { MOST_METADATA_BYTES = 256 << 20 };
 
-/* Names that the metadata may have. Those of types come last. */
+/* Names of classes and functions that the metadata may contain. The names of element types come last. */
 static const char *const names[] = {
     METADATA "Metadata",
     METADATA "TensorStorageMetadata",
@@ -52,7 +52,10 @@ static const char *const names[] = {
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 enum global { METADATA_CLASS, TENSOR_CLASS, INDEX_CLASS, INFO_CLASS, SIZE_CLASS, FIRST_TYPE = 17 };
-/* In the order of the names. Types after these can be listed, but not read. */
+/*
+ * The element types, in the order of their names above. Tensors of the types after these can be listed but
+ * not read.
+ */
 static const enum fsdp_dtype dtypes[] = {
     FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_F16
 };
@@ -64,9 +67,9 @@ struct listing {
     struct contents *out;
     size_t tensors_room, files_room;
     const struct manifest_tensor **sorted;
-    int fd; /* of file number `open`; -1: none is open */
+    int fd; /* descriptor of file number `open`; -1: none is open */
     size_t open;
-    char path[IO_PATH_BYTES]; /* of that file */
+    char path[IO_PATH_BYTES]; /* path of the open file */
 };
 
 static enum fsdp_status malformed(const char *what, struct fsdp_err *err)
@@ -74,7 +77,7 @@ static enum fsdp_status malformed(const char *what, struct fsdp_err *err)
     return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: it has no proper %s", metadata_name, what);
 }
 
-/* torch.Size((4, 5)) */
+/* Reads the numbers of a torch.Size((4, 5)). */
 static bool read_size(const struct pickle_value *value, uint64_t dims[MANIFEST_MAX_DIMS], size_t *n)
 {
     const struct pickle_value *tuple = pickle_item(pickle_arguments(value), 0);
@@ -132,7 +135,10 @@ static enum fsdp_status add_tensors(struct listing *listing, const struct pickle
     return FSDP_OK;
 }
 
-/* The number of the file called `name`, which is added if it is new. The newest is the likeliest one. */
+/*
+ * Returns in *file the number of the file called `name`, and adds the file if it is new. It compares with the
+ * last file first, because that is the most likely one.
+ */
 static enum fsdp_status find_file(struct listing *listing, const char *name, size_t *file,
                                   struct fsdp_err *err)
 {
@@ -170,7 +176,7 @@ static enum fsdp_status open_file(struct listing *listing, size_t file, struct f
                                 : fsdp_fail(err, FSDP_ERR_FORMAT, "%s is not a regular file", listing->path);
 }
 
-/* Adds a chunk of a tensor, whose archive is at `offset` of the file. */
+/* Adds a chunk of a tensor. The archive with the chunk is at `offset` in the file. */
 static enum fsdp_status add_chunk(struct listing *listing, const struct manifest_tensor *tensor, size_t file,
                                   const uint64_t *offsets, size_t n_offsets, uint64_t offset, uint64_t length,
                                   struct fsdp_err *err)
@@ -214,7 +220,10 @@ static enum fsdp_status add_chunk(struct listing *listing, const struct manifest
     return FSDP_OK;
 }
 
-/* A tensor whose type is not read has one piece, so that it can be listed. Nothing of it is looked at. */
+/*
+ * Adds a tensor of a type that is not read. It gets one piece for the whole tensor, so that it can be listed.
+ * Its file is not opened.
+ */
 static enum fsdp_status add_unread(struct listing *listing, const struct manifest_tensor *tensor, size_t file,
                                    uint64_t offset, struct fsdp_err *err)
 {
@@ -233,7 +242,7 @@ static enum fsdp_status add_unread(struct listing *listing, const struct manifes
     return FSDP_OK;
 }
 
-/* One item of storage_data: where a chunk is. */
+/* Adds one item of storage_data, which says where a chunk of a tensor is. */
 static enum fsdp_status add_stored(struct listing *listing, const struct pickle_value *index,
                                    const struct pickle_value *info, struct fsdp_err *err)
 {
@@ -252,7 +261,7 @@ static enum fsdp_status add_stored(struct listing *listing, const struct pickle_
         return malformed("storage_data", err);
     tensor = manifest_find(listing->sorted, listing->out->manifest.n_tensors, name);
     if (tensor == NULL)
-        return FSDP_OK; /* no tensor */
+        return FSDP_OK; /* the item is not a tensor */
     if (transforms != NULL && transforms->kind != PICKLE_NONE && transforms->n > 0)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.200s is stored transformed (compressed, perhaps)",
                          name);
@@ -274,7 +283,7 @@ static enum fsdp_status list(struct listing *listing, const struct pickle_value 
     return contents_prove(listing->out, err);
 }
 
-/* The list's names point into the pickle: moves them to memory of its own. */
+/* Copies the list's names, which point into the pickle, to memory that the list owns. */
 static enum fsdp_status keep_names(struct contents *out, struct fsdp_err *err)
 {
     struct manifest *manifest = &out->manifest;

@@ -11,7 +11,7 @@ enum { BUFFER_BYTES = 1 << 20 };
 struct file_sum {
     XXH3_state_t *state;
     uint64_t n_taken;
-    unsigned char buffer[BUFFER_BYTES]; /* for bytes that nobody wants but the checksum */
+    unsigned char buffer[BUFFER_BYTES]; /* for bytes that are read only for the checksum */
 };
 
 enum fsdp_status file_sum_create(struct file_sum **out, struct fsdp_err *err)
@@ -46,7 +46,7 @@ void file_sum_begin(struct file_sum *sum)
 
 void file_sum_take(struct file_sum *sum, const void *bytes, size_t size_bytes, uint64_t offset)
 {
-    const uint64_t known = sum->n_taken - offset; /* of these bytes, how many were taken before */
+    const uint64_t known = sum->n_taken - offset; /* how many of these bytes were taken before */
 
     assert(offset <= sum->n_taken);
     if (known >= size_bytes)

@@ -20,22 +20,22 @@ enum fsdp_status file_sum_create(struct file_sum **out, struct fsdp_err *err);
 /** NULL is a no-op. */
 void file_sum_destroy(struct file_sum *sum);
 
-/** A new file begins. */
+/** Starts the checksum of a new file. */
 void file_sum_begin(struct file_sum *sum);
 
 /**
- * Takes `size_bytes` bytes that were read from the file at `offset`. Every byte of the file is taken, in
- * ascending order. A byte that was taken before is passed over.
+ * Adds `size_bytes` bytes to the checksum, which were read from the file at `offset`. The caller must pass
+ * every byte of the file, in ascending order. Bytes that were added before are ignored.
  */
 void file_sum_take(struct file_sum *sum, const void *bytes, size_t size_bytes, uint64_t offset);
 
-/** Reads and takes the bytes that lie before `until` and were not taken yet. */
+/** Reads the bytes of the file before `until` that were not added yet, and adds them. */
 enum fsdp_status file_sum_read(struct file_sum *sum, struct fsdp_io *io, int fd, uint64_t until,
                                const char *path, struct fsdp_err *err);
 
 /**
- * Compares the bytes that were taken with the manifest's entry of the file. `path` is used in messages only.
- * FSDP_ERR_FORMAT: they differ, or are of another number.
+ * Compares the checksum and the number of bytes with the manifest's entry of the file. `path` is used in
+ * messages only. FSDP_ERR_FORMAT: they differ.
  */
 enum fsdp_status file_sum_check(const struct file_sum *sum, const struct manifest_file *listed,
                                 const char *path, struct fsdp_err *err);

@@ -40,8 +40,8 @@ struct fsdp_io {
     ssize_t (*pwrite)(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset);
     ssize_t (*pread)(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset);
     /**
-     * Returns whether the page cache has all of these bytes; true also where that cannot be told. `offset` is
-     * on a page. NULL in tables of no local files.
+     * Returns whether the page cache has all of these bytes, and also true if that cannot be found out.
+     * `offset` is a multiple of the page size. NULL in tables that serve no local files.
      */
     bool (*is_cached)(struct fsdp_io *io, int fd, size_t size_bytes, uint64_t offset);
     /** Reserves disk space for the file. Callers ignore EOPNOTSUPP: the file system cannot reserve. */
@@ -67,7 +67,7 @@ struct fsdp_io {
     /* caller calls io_names_free() */
     int (*list)(struct fsdp_io *io, const char *path, struct io_names *out);
     const struct io_root *root; /* set by io_beneath.h; NULL in other tables */
-    /* several threads may read and write one open file at the same time, if its path is not remote */
+    /* true: several threads may read and write one open file at the same time, unless its path is remote */
     bool any_thread;
 };
 
@@ -80,8 +80,8 @@ void io_names_free(struct io_names *names);
 int io_compare_names(const void *a, const void *b);
 
 /**
- * Returns true if `error`, the errno of lock(), means that this file system has no locks. The same answer
- * covers NFS, which has none for a file that is open read-only.
+ * Returns true if `error`, the errno of lock(), means that this file system has no locks. NFS gives one of
+ * these errors for a file that is open read-only, which it cannot lock.
  */
 bool io_has_no_locks(int error);
 

@@ -88,7 +88,8 @@ static ssize_t any_pread(struct fsdp_io *io, int fd, void *bytes, size_t size_by
 static bool any_is_cached(struct fsdp_io *io, int fd, size_t size_bytes, uint64_t offset)
 {
     (void)io;
-    return io_posix.is_cached(&io_posix, fd, size_bytes, offset); /* never asked for a remote file */
+    /* is_cached() is never called for a remote file */
+    return io_posix.is_cached(&io_posix, fd, size_bytes, offset);
 }
 
 static int any_allocate(struct fsdp_io *io, int fd, uint64_t size_bytes)

@@ -114,7 +114,7 @@ static int beneath_slot_unlink(struct fsdp_io *io, const char *path)
     return rest == NULL ? io_anywhere.unlink(&io_anywhere, path) : remove_name(io, rest, 0);
 }
 
-/* The system calls that a path operation with two names makes in the end. */
+/* Type of the system calls that rename, exchange or link two names. */
 typedef int two_names(int from_folder, const char *from, int to_folder, const char *to);
 
 static int rename_at(int from_folder, const char *from, int to_folder, const char *to)
@@ -216,7 +216,7 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd)
 
     if (beneath == NULL)
         return NULL;
-    beneath->io = io_anywhere; /* for the operations on open files */
+    beneath->io = io_anywhere; /* its operations on open files are used as they are */
     if (io_is_remote(root)) {
         beneath->root.fd = -1;
         return &beneath->io;

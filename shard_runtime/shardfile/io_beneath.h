@@ -1,7 +1,8 @@
 /*
  * A table of file operations (io.h) that resolves paths below a run directory from the directory's
- * descriptor. core/beneath.h states the rule by which a path is resolved. Paths elsewhere, and operations on
- * open files, work as in io_anywhere. A directory in an object store has no rule: its table is io_anywhere.
+ * descriptor. core/beneath.h states the rule by which such a path is resolved. Other paths, and operations on
+ * open files, work as in io_anywhere. If the run directory is in an object store, the table is the same as
+ * io_anywhere.
  *
  * Thread safety: any number of threads may use the table between io_beneath_create() and
  * io_beneath_destroy().
@@ -26,7 +27,8 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd);
 enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err);
 
 /**
- * Returns whether `io` resolves `path` so: it is a table of this module, or uses one, whose root is above it.
+ * Returns whether `io` resolves `path` from a directory's descriptor. That is so if `io` is a table of this
+ * module, or uses one, and `path` is below its root.
  */
 bool io_beneath_covers(const struct fsdp_io *io, const char *path);
 

@@ -42,7 +42,10 @@ static ssize_t posix_pread(struct fsdp_io *io, int fd, void *bytes, size_t size_
     return pread(fd, bytes, size_bytes, (off_t)offset);
 }
 
-/* By a mapping that is not touched. preadv2() with RWF_NOWAIT would begin to read what is not there. */
+/*
+ * Looks at the pages of a mapping that is never touched. preadv2() with RWF_NOWAIT would be no way to look:
+ * it starts to read pages that are not in the cache.
+ */
 static bool posix_is_cached(struct fsdp_io *io, int fd, size_t size_bytes, uint64_t offset)
 {
     const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -135,7 +138,7 @@ static int posix_rmdir(struct fsdp_io *io, const char *path)
 int io_rename_result(int result)
 {
     if (result < 0 && errno == ENOTEMPTY)
-        errno = EEXIST; /* file systems report either of the two */
+        errno = EEXIST; /* some file systems report ENOTEMPTY instead */
     return result;
 }
 

@@ -12,9 +12,9 @@
 void io_stat_of(const struct stat *stat, struct io_stat *out);
 
 /**
- * Each takes the result of a system call and changes errno to the value that io.h promises.
- * io_rename_result() is for rename(2), io_exchange_result() for renameat2(2) with RENAME_EXCHANGE. Both
- * return `result`.
+ * Change the errno of a failed system call to the value that io.h promises. io_rename_result() is for
+ * rename(2), io_exchange_result() for renameat2(2) with RENAME_EXCHANGE. `result` is what the call returned,
+ * and they return it.
  */
 int io_rename_result(int result);
 int io_exchange_result(int result);

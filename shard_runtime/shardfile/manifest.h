@@ -64,7 +64,8 @@ struct manifest {
     size_t n_tensors;
     struct manifest_file *files; /* in ascending order of rank; a rank that owns no rows has no file */
     size_t n_files;
-    uint64_t checksum[2]; /* set by parsing a whole manifest: that of its own text, which tells two apart */
+    /* checksum of the manifest's own text, set by manifest_parse(); it tells two manifests apart */
+    uint64_t checksum[2];
     char *text; /* owned by a parsed manifest, like the two arrays; NULL if a caller filled the struct */
 };
 
@@ -97,8 +98,8 @@ enum fsdp_status manifest_read(struct fsdp_io *io, const char *step_directory, s
                                struct fsdp_err *err);
 
 /**
- * Lists the tensors by name, for lookups among thousands of them. The caller frees the list, which ends with
- * the manifest. NULL after a failure.
+ * Returns in *sorted a list of the tensors sorted by name, for lookups among thousands of them. The caller
+ * frees the list, and must not use it after manifest_free(). NULL after a failure.
  */
 enum fsdp_status manifest_sort(const struct manifest *manifest, const struct manifest_tensor ***sorted,
                                struct fsdp_err *err);

@@ -63,7 +63,7 @@ struct machine {
     struct pickle *pickle;
     struct pickle_value **stack;
     size_t n_stack, stack_room;
-    size_t *marks; /* heights of the stack */
+    size_t *marks; /* (n_marks) height of the stack at each mark */
     size_t n_marks, marks_room;
     struct pickle_value **memo;
     size_t n_memo, memo_room;
@@ -130,13 +130,13 @@ static enum fsdp_status push(struct machine *m, struct pickle_value *value)
     return FSDP_OK;
 }
 
-/* How many values are above the newest mark. */
+/* Returns how many values are above the newest mark. */
 static size_t above_mark(const struct machine *m)
 {
     return m->n_stack - (m->n_marks == 0 ? 0 : m->marks[m->n_marks - 1]);
 }
 
-/* Takes the top value away. NULL: the newest mark, or the end of the stack, is there. */
+/* Removes the top value and returns it. NULL: there is none above the newest mark. */
 static struct pickle_value *pop(struct machine *m)
 {
     return above_mark(m) == 0 ? NULL : m->stack[--m->n_stack];
@@ -151,7 +151,7 @@ static enum fsdp_status push_number(struct machine *m, enum pickle_kind kind, in
     return push(m, value);
 }
 
-/* Appends the top `n` values of the stack to `to`, and takes them away. */
+/* Moves the top `n` values of the stack to the end of the items of `to`. */
 static enum fsdp_status move(struct machine *m, struct pickle_value *to, size_t n)
 {
     if (n > above_mark(m))
@@ -175,7 +175,10 @@ static enum fsdp_status push_tuple(struct machine *m, size_t n)
     return push(m, tuple);
 }
 
-/* Moves what is above the newest mark to the list or dict below it, or to a new tuple. */
+/*
+ * Removes the newest mark. Moves the values above it to the list or dict just below the mark, or to a new
+ * tuple.
+ */
 static enum fsdp_status close_mark(struct machine *m, enum pickle_kind kind)
 {
     const size_t n = above_mark(m);
@@ -252,7 +255,7 @@ static enum fsdp_status push_text(struct machine *m, size_t length_bytes)
     return push(m, value);
 }
 
-/* A whole number of up to 8 bytes, in two's complement. */
+/* Reads a whole number of up to 8 bytes, in two's complement, and pushes it. */
 static enum fsdp_status push_long(struct machine *m)
 {
     const unsigned char *bytes;
@@ -287,7 +290,10 @@ static enum fsdp_status push_float(struct machine *m)
 
 static enum fsdp_status put(struct machine *m, uint64_t place)
 {
-    /* Python counts places from 0 on; others would cost memory without bound. */
+    /*
+     * Python numbers places from 0 on. A larger jump is refused: it would make this table as large as it
+     * says.
+     */
     if (above_mark(m) == 0 || place > m->n_memo)
         return refuse(m, "a place of the memo that does not follow the others");
     if (place == m->n_memo) {
@@ -334,7 +340,7 @@ static enum fsdp_status push_global(struct machine *m, const char *module, size_
                      (int)(name_length < 80 ? name_length : 80), name);
 }
 
-/* Two lines of text: the module and the name. */
+/* Reads a name written as two lines of text, the module and the name in it. */
 static enum fsdp_status read_global(struct machine *m)
 {
     const char *begin = (const char *)m->bytes + m->at, *ends[2] = { NULL, NULL };
@@ -525,7 +531,7 @@ enum fsdp_status pickle_read(struct pickle *out, const char *bytes, size_t lengt
     return status;
 }
 
-/* Looking at values */
+/* Functions that look at values */
 
 const struct pickle_value *pickle_item(const struct pickle_value *value, size_t i)
 {

@@ -8,25 +8,26 @@
 #include "shard_runtime/core/thread.h"
 
 enum {
-    ALONE_PIECES = 8,  /* so many pieces are not worth a thread */
-    WINDOW_PIECES = 6, /* for each thread, between two looks at the speed */
+    ALONE_PIECES = 8,  /* up to so many pieces are done by one thread */
+    WINDOW_PIECES = 6, /* pieces for each thread between two measurements of the speed */
 };
 
 struct piece_crew {
     const struct piece_work *work;
     size_t buffer_bytes;
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the fields below */
     pthread_cond_t turn_ended;
-    uint64_t next;                  /* piece that is taken next */
-    uint64_t turn;                  /* piece whose turn it is */
-    struct fsdp_err err;            /* the first failure; its status is FSDP_OK as long as there is none */
-    int n_threads, grows_to, limit; /* the caller included: now; by their speed; ever */
+    uint64_t next;       /* number of the piece that a thread takes next */
+    uint64_t turn;       /* number of the piece whose turn it is */
+    struct fsdp_err err; /* the first failure; its status is FSDP_OK as long as there is none */
+    /* numbers of threads, with the caller: now; that a good speed may reach; the most */
+    int n_threads, grows_to, limit;
     pthread_t threads[PIECE_THREADS];
 
-    /* The speed */
-    double best;                /* pieces per ns of the last window that was good enough */
-    uint64_t done, done_before; /* pieces that are done; at the beginning of the window */
+    /* Measuring the speed */
+    double best;                /* pieces per ns in the window before */
+    uint64_t done, done_before; /* pieces that are done now, and at the beginning of the window */
     int64_t window_ns;          /* when the window began */
 };
 
@@ -79,7 +80,7 @@ static void start_thread(struct piece_crew *crew)
     if (thread_start(&crew->threads[crew->n_threads], work, crew) == 0)
         crew->n_threads++;
     else
-        crew->limit = crew->n_threads; /* those that are there do all */
+        crew->limit = crew->n_threads; /* the threads that exist do all pieces */
 }
 
 void piece_crew_reach(struct piece_crew *crew, int n)
@@ -90,7 +91,10 @@ void piece_crew_reach(struct piece_crew *crew, int n)
     pthread_mutex_unlock(&crew->mutex);
 }
 
-/* Counts a piece. If a window has ended in which the last thread paid, one more is started. */
+/*
+ * Counts a piece that is done. At the end of a window it compares the speed with that of the window before.
+ * If it has grown by a tenth, one more thread is started; otherwise the number of threads stays.
+ */
 static void count_piece(struct piece_crew *crew)
 {
     uint64_t in_window;
@@ -128,7 +132,7 @@ static void do_pieces(struct piece_crew *crew, unsigned char *buffer)
         fail(crew, &err);
 }
 
-/* A thread other than the caller's. Without memory for its buffer it does nothing. */
+/* The body of a thread other than the caller's. Without memory for its buffer it does nothing. */
 static void *work(void *arg)
 {
     struct piece_crew *crew = arg;
@@ -158,7 +162,7 @@ static void limit_threads(struct piece_crew *crew)
                          : work->threads_first + free_cpus("/proc/loadavg");
 }
 
-/* Waits for all threads but the caller's. As long as one runs, it may start another one. */
+/* Waits for the end of all threads but the caller's. A thread that still runs may start another one. */
 static void join_all(struct piece_crew *crew)
 {
     for (int i = 1;; i++) {

@@ -1,12 +1,12 @@
 /*
- * Reads or writes the bytes of one file in pieces of 1 MiB, by several threads. A thread takes the next piece
- * and does it, with a buffer of its own. What needs the pieces in order, such as the checksum of the file,
- * waits for its turn.
+ * Reads or writes one file in pieces of 1 MiB, by several threads. Each thread takes the next piece, and does
+ * it with a buffer of its own. A computation that needs the pieces in order, such as the checksum of the
+ * file, waits for the turn of its piece.
  *
- * How many threads: the file begins with as many as its user says. While each further one makes the work a
- * tenth faster, there is one more, as long as a CPU is free for it (core/free_cpus.h). A piece that waits for
- * a disk may ask for more. There are never more than PIECE_THREADS. A file of a few pieces is done by the
- * caller alone. So are files of an `io` that takes one thread only, and those in an object store.
+ * The number of threads: the work begins with as many as its caller says. Then threads are added one by one.
+ * That ends when one does not make the work a tenth faster, or when no CPU is free (core/free_cpus.h). A
+ * piece that waits for a disk may ask for more threads. There are never more than PIECE_THREADS. The caller
+ * alone does a file of few pieces, and a file in an object store. So it does if `io` allows only one thread.
  */
 #ifndef SHARDFILE_PIECE_CREW_H
 #define SHARDFILE_PIECE_CREW_H
@@ -31,30 +31,30 @@ struct piece_work {
     struct fsdp_io *io;
     const char *path;
     uint64_t n_pieces;
-    size_t buffer_bytes; /* of each thread; rounded up to whole blocks, and on a block */
-    bool one_thread;     /* what the pieces need is not for several threads */
-    int threads_first;   /* that it begins with */
-    int threads_most;    /* 0: as said above; a test wants its own number */
-    /* Does one piece. A failure ends the work of all threads. */
+    size_t buffer_bytes; /* size of each thread's buffer; rounded up to whole blocks and aligned to a block */
+    bool one_thread;     /* true: only one thread at a time may use what the pieces need */
+    int threads_first;   /* number of threads at the beginning */
+    int threads_most;    /* the most threads, for tests; 0: as described above */
+    /* Does one piece. If it fails, all threads stop after their current piece. */
     enum fsdp_status (*piece)(void *user, struct piece_crew *crew, uint64_t number, unsigned char *buffer,
                               struct fsdp_err *err);
     void *user;
 };
 
 /**
- * Waits until all pieces before `number` had their turn. The one with the lowest number never waits, so there
- * is always a thread that goes on. Returns false if another thread has failed: then this piece ends without
- * one. Else piece_crew_end_turn() follows.
+ * Waits until all pieces before `number` have had their turn. The piece with the lowest number never waits,
+ * so one thread can always go on. Returns true when it is this piece's turn; the caller ends it by
+ * piece_crew_end_turn(). Returns false if another thread has failed; then this piece gets no turn.
  */
 bool piece_crew_await_turn(struct piece_crew *crew, uint64_t number);
 void piece_crew_end_turn(struct piece_crew *crew);
 
-/** Starts threads until there are `n`, if the work may have several. For pieces that wait for a disk. */
+/** Starts threads until there are `n`, if the work allows several. For pieces that wait for a disk. */
 void piece_crew_reach(struct piece_crew *crew, int n);
 
 /**
- * Does all pieces. The first failure ends it, and *err is that one. *n_threads receives how many threads
- * there were, the caller included; NULL: unwanted.
+ * Does all pieces. The first failure ends the work, and is the one in *err. *n_threads receives the number of
+ * threads, with the caller; NULL: the caller does not want it.
  */
 enum fsdp_status piece_crew_run(const struct piece_work *work, int *n_threads, struct fsdp_err *err);
 

@@ -8,10 +8,10 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/xxh3.h"
 
-/* What the threads share. */
+/* What all threads of one file use. */
 struct writing {
     const struct piece_writer *writer;
-    atomic_bool direct; /* O_DIRECT has not failed */
+    atomic_bool direct; /* false after a write with O_DIRECT has failed */
 };
 
 static enum fsdp_status write_bytes(struct writing *writing, unsigned char *bytes, uint64_t begin,
@@ -21,7 +21,9 @@ static enum fsdp_status write_bytes(struct writing *writing, unsigned char *byte
     const size_t size_bytes = (size_t)(end - begin);
 
     if (atomic_load_explicit(&writing->direct, memory_order_relaxed)) {
-        /* only the last piece is padded: no chunk of it reaches beyond it */
+        /*
+         * needed for the last piece only; no chunk goes beyond the end of that piece, so zeros may follow it
+         */
         const size_t padding = (PIECE_BLOCK_BYTES - size_bytes % PIECE_BLOCK_BYTES) % PIECE_BLOCK_BYTES;
         ssize_t n;
 
@@ -33,7 +35,7 @@ static enum fsdp_status write_bytes(struct writing *writing, unsigned char *byte
             return FSDP_OK;
         if (n < 0 && errno != EINVAL)
             return file_fail(err, "write", writer->path);
-        /* then writes the whole piece again */
+        /* O_DIRECT is refused: write the whole piece again without it */
         atomic_store_explicit(&writing->direct, false, memory_order_relaxed);
     }
     return io_write_all(writer->io, writer->fd, bytes, size_bytes, begin, writer->path, err);
@@ -71,7 +73,7 @@ enum fsdp_status piece_writer_run(const struct piece_writer *writer, int *n_thre
         .n_pieces = (size_bytes + PIECE_BYTES - 1) / PIECE_BYTES,
         .buffer_bytes = size_bytes < PIECE_BYTES ? (size_t)size_bytes : PIECE_BYTES + CHUNK_SUMS_BYTES,
         .one_thread = !writer->any_thread,
-        .threads_first = 2, /* one writes while the other one computes */
+        .threads_first = 2, /* one thread writes while the other one computes */
         .threads_most = writer->threads_most,
         .piece = do_piece,
         .user = &writing,

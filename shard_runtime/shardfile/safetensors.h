@@ -80,7 +80,8 @@ struct safetensors_written {
  * Writes and syncs the file `path`. Replaces a file of that name that an earlier attempt left. Large files
  * bypass the page cache if the file system supports O_DIRECT, and are written by several threads. The
  * function allocates the header and the buffers of piece_writer.h. After a failure it removes the file.
- *   with_sums  for a file of a checkpoint: also write the sums of its chunks beside it (chunk_sums.h)
+ *   with_sums  for a file of a checkpoint: also write a second file with the sums of its chunks
+ *              (chunk_sums.h)
  */
 enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
                                    size_t n_tensors, const struct safetensors_metadata *metadata,
@@ -88,10 +89,10 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
                                    struct safetensors_written *written, struct fsdp_err *err);
 
 /**
- * Writes and syncs the file `path` like safetensors_write(), with the sums of its chunks. Its bytes are the
- * `size_bytes` at `offset` of the file that is open as `fd`. *n_written grows by what is written, but for the
- * header; NULL: unwanted.
- *   FSDP_ERR_FORMAT  there are fewer bytes, or they are no such file's
+ * Writes and syncs the file `path` like safetensors_write(), with the sums of its chunks. The bytes of the
+ * file are copied from another open file, `fd`: the `size_bytes` bytes at `offset`. *n_written is incremented
+ * by the bytes that were written, without the header; NULL: the caller does not want it.
+ *   FSDP_ERR_FORMAT  `fd` has fewer bytes, or they are not a safetensors file
  */
 enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,
                                   uint64_t size_bytes, _Atomic uint64_t *n_written,

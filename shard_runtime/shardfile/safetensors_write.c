@@ -133,17 +133,17 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
 struct writer {
     struct fsdp_io *io;
     const char *path;
-    int fd, direct_fd; /* the second one has O_DIRECT; -1: there is none */
+    int fd, direct_fd; /* direct_fd is the same file with O_DIRECT; -1: it is not open */
 };
 
-/* The bytes of a file behind its header: those of its tensors, or those of an open file that has them. */
+/* Where the bytes after a file's header come from: from tensors, or from an open file that contains them. */
 struct source {
     const struct safetensors_tensor *tensors;
     size_t n_tensors;
     uint64_t header_bytes;
-    int image_fd;                /* -1: they are in `tensors` */
-    uint64_t image_offset;       /* where the file begins in the image */
-    _Atomic uint64_t *n_written; /* as struct piece_writer has it */
+    int image_fd;                /* the open file, or image; -1: the bytes come from `tensors` */
+    uint64_t image_offset;       /* where in the image the copied file begins */
+    _Atomic uint64_t *n_written; /* see struct piece_writer */
 };
 
 static int open_for_writing(struct writer *writer, int flags)
@@ -174,7 +174,7 @@ static enum fsdp_status fetch(const struct safetensors_tensor *tensor, uint64_t 
     return FSDP_OK;
 }
 
-/* Returns the first tensor that ends after `at`: the one that holds that byte of the data. */
+/* Returns the first tensor that ends after `at`, the tensor with that byte of the data. */
 static size_t find_tensor(const struct source *source, uint64_t at)
 {
     size_t low = 0, high = source->n_tensors;
@@ -212,7 +212,9 @@ static enum fsdp_status read_source(void *user, uint64_t offset, void *bytes, si
     return FSDP_OK;
 }
 
-/* Tensors in a store are read by one thread: a store may be a device's. */
+/*
+ * May several threads read the tensors? Not if one is in a store, because the store may belong to a device.
+ */
 static bool any_thread_reads(const struct source *source)
 {
     for (size_t i = 0; i < source->n_tensors && source->image_fd < 0; i++)
@@ -231,8 +233,8 @@ static enum fsdp_status list_chunks(struct chunk_sums *sums, const struct source
 }
 
 /*
- * Writes the header, after all data: what a crash leaves has none. It goes through the page cache, which
- * fsync() writes too.
+ * Writes the header after all data, so that a file that a crash has left has no header. It goes through the
+ * page cache, and the fsync() that follows writes it to the disk.
  */
 static enum fsdp_status write_header(const struct writer *writer, const struct json_text *header,
                                      struct fsdp_err *err)
@@ -289,7 +291,10 @@ static enum fsdp_status close_file(const struct writer *writer, int fd, enum fsd
     return status;
 }
 
-/* Creates the file of `size_bytes` with that header. The tensors of `source` have their places. */
+/*
+ * Creates the file of `size_bytes` with that header. The tensors of `source` have their `begin` and `end`
+ * set.
+ */
 static enum fsdp_status write_file(struct fsdp_io *io, const char *path, struct source *source,
                                    const struct json_text *header, uint64_t size_bytes, bool with_sums,
                                    struct safetensors_written *written, struct fsdp_err *err)
@@ -346,7 +351,7 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
     return status;
 }
 
-/* Reads the first bytes of the image: the length of the header, and the header. */
+/* Reads the beginning of the image: 8 bytes with the length of the header, and the header. */
 static enum fsdp_status read_header(int fd, uint64_t offset, uint64_t size_bytes, struct json_text *header,
                                     struct fsdp_err *err)
 {
@@ -374,7 +379,7 @@ static enum fsdp_status read_header(int fd, uint64_t offset, uint64_t size_bytes
     return status;
 }
 
-/* Finds out where the tensors of the image begin and end. The caller frees `parsed`. */
+/* Finds out from the header where each tensor of the image begins and ends. The caller frees `parsed`. */
 static enum fsdp_status parse_image(const struct json_text *header, uint64_t size_bytes,
                                     struct safetensors_header *parsed, struct fsdp_err *err)
 {

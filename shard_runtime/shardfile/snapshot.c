@@ -7,11 +7,11 @@ static uint32_t state_of(const struct fsdp_snapshot_slot *slot)
     return atomic_load_explicit(&slot->state, memory_order_acquire);
 }
 
-/* What was stored before is seen by everyone who sees this state. */
+/* Sets the state. A process that reads this state also sees everything that was stored before it. */
 static void set_state(struct fsdp_snapshot_slot *slot, enum fsdp_snapshot_state state)
 {
     atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
-    /* ... and nothing that is stored after it is seen before it. */
+    /* A process that sees a later store also sees this state. */
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -28,7 +28,7 @@ uint64_t snapshot_segment_bytes(uint64_t slot_bytes)
 void snapshot_lay_out(struct fsdp_snapshot_head *head, const struct snapshot_owner *owner,
                       uint64_t slot_bytes)
 {
-    head->magic = 0; /* a process that is killed in here leaves no head */
+    head->magic = 0; /* if this process is killed before the end of this function, the head is invalid */
     for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++) {
         struct fsdp_snapshot_slot *slot = &head->slots[i];
 
@@ -53,7 +53,7 @@ static bool is_head(const struct fsdp_snapshot_head *head)
     return head->magic == FSDP_SNAPSHOT_MAGIC && head->version == FSDP_SNAPSHOT_VERSION;
 }
 
-/* Do the slot's bytes lie within the segment? */
+/* Are the slot's bytes within the segment? */
 static bool is_within(const struct fsdp_snapshot_slot *slot, uint64_t segment_bytes)
 {
     return slot->offset >= FSDP_SNAPSHOT_HEAD_BYTES && slot->offset <= segment_bytes &&

@@ -1,6 +1,6 @@
 /*
- * Waiting for words in the head of a snapshot segment, from one process to another (futex(2)): a worker fills
- * slots, and a process of its agent copies them (agent/snapshot/copies.h).
+ * Lets a process wait until another one changes words in the head of a snapshot segment (futex(2)). A worker
+ * fills the slots, and a process of its agent copies them (agent/snapshot/copies.h).
  *
  * Thread: any.
  */
@@ -9,11 +9,11 @@
 
 #include <fsdp/link.h>
 
-/** The value to give to snapshot_wait(). Read it before the words that are waited for. */
+/** Returns the value to pass to snapshot_wait(). Read it before the words whose change is waited for. */
 uint32_t snapshot_changes(const struct fsdp_snapshot_head *head);
-/** Waits until snapshot_wake() is called in some process, at most so long. It may return early. */
+/** Waits until some process calls snapshot_wake(), at most `timeout_ms`. May return early. */
 void snapshot_wait(struct fsdp_snapshot_head *head, uint32_t changes, int timeout_ms);
-/** A word has changed. */
+/** Wakes all waiting processes. Call it after a word has changed. */
 void snapshot_wake(struct fsdp_snapshot_head *head);
 
 #endif

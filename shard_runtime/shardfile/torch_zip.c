@@ -14,23 +14,23 @@ enum {
     END_BYTES = 22,
     END64_BYTES = 56,
     LOCATOR_BYTES = 20,
-    MOST_DIRECTORY_BYTES = 1 << 20, /* of one tensor: a few entries */
+    MOST_DIRECTORY_BYTES = 1 << 20, /* the directory of one tensor has only a few entries */
     MOST_PICKLE_BYTES = 1 << 20,
 };
 static const uint32_t local_magic = 0x04034b50, entry_magic = 0x02014b50, end_magic = 0x06054b50,
                       end64_magic = 0x06064b50, locator_magic = 0x07064b50;
 
-/* The archive, and what it has. */
+/* The archive, a part of a file. */
 struct archive {
     struct fsdp_io *io;
     int fd;
     const char *path;
-    uint64_t offset, size_bytes; /* in the file */
+    uint64_t offset, size_bytes; /* where it begins in the file, and its size */
 };
 
 struct member {
     bool found;
-    uint64_t local, size_bytes; /* where its local header is, from the archive's start; its bytes */
+    uint64_t local, size_bytes; /* offset of its local header from the archive's start; size of its data */
 };
 
 static uint64_t number(const unsigned char *from, int n_bytes)
@@ -57,7 +57,10 @@ static enum fsdp_status read_at(const struct archive *archive, uint64_t at, void
                        archive->path, err);
 }
 
-/* Finds the central directory. An archive of more than 4 GiB has a second end, and a locator of it. */
+/*
+ * Finds the central directory. An archive of more than 4 GiB has a second end record, and a locator that says
+ * where it is.
+ */
 static enum fsdp_status find_directory(const struct archive *archive, uint64_t *at, uint64_t *size_bytes,
                                        struct fsdp_err *err)
 {
@@ -66,7 +69,7 @@ static enum fsdp_status find_directory(const struct archive *archive, uint64_t *
 
     if (archive->size_bytes < END_BYTES)
         return damaged(archive, "it is too short", err);
-    begin = archive->size_bytes - END_BYTES; /* PyTorch writes no comment after it */
+    begin = archive->size_bytes - END_BYTES; /* PyTorch writes no comment after the end record */
     OK_OR_RETURN(read_at(archive, begin, end, sizeof end, err));
     if (number(end, 4) != end_magic)
         return damaged(archive, "it has no end of a zip archive", err);
@@ -92,7 +95,10 @@ static bool ends_in(const unsigned char *name, size_t length, const char *ending
     return length >= n && memcmp(name + length - n, ending, n) == 0;
 }
 
-/* Takes size and place of an entry from its extra field, where they need 64 bits. */
+/*
+ * Reads the sizes and the offset of an entry from its extra field, if they need 64 bits. Returns false if the
+ * field is malformed.
+ */
 static bool widen(const unsigned char *extra, size_t length, uint64_t *stored, uint64_t *size,
                   uint64_t *local)
 {
@@ -102,7 +108,8 @@ static bool widen(const unsigned char *extra, size_t length, uint64_t *stored, u
 
         if (n > length - 4)
             return false;
-        if (number(extra, 2) == 1) { /* in this order, and only those that did not fit */
+        /* the field has the values in this order, and only those that do not fit 32 bits */
+        if (number(extra, 2) == 1) {
             uint64_t *const wide[] = { size, stored, local };
 
             for (int i = 0; i < 3; i++) {
@@ -178,7 +185,7 @@ static enum fsdp_status find_members(const struct archive *archive, struct membe
     return status;
 }
 
-/* Where the bytes of a member begin, from the archive's start. */
+/* Finds where the data of a member begins, counted from the archive's start. */
 static enum fsdp_status find_bytes(const struct archive *archive, const struct member *member, uint64_t *at,
                                    struct fsdp_err *err)
 {
@@ -193,7 +200,7 @@ static enum fsdp_status find_bytes(const struct archive *archive, const struct m
     return FSDP_OK;
 }
 
-/* Names that the pickle of a tensor may have. */
+/* Names that may occur in the pickle of a tensor. */
 static const char *const names[] = {
     "torch._utils _rebuild_tensor_v2",
     "collections OrderedDict",
@@ -206,7 +213,7 @@ static const char *const names[] = {
     "torch HalfStorage",
 };
 enum { N_NAMES = sizeof names / sizeof *names, REBUILD = 0, FIRST_STORAGE = 2 };
-/* In the order of the storages. */
+/* The element types, in the order of the storages above. */
 static const enum fsdp_dtype dtypes[] = {
     FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_F16
 };
@@ -284,7 +291,10 @@ static enum fsdp_status read_pickle(const struct archive *archive, const struct 
     return status;
 }
 
-/* Older versions of PyTorch do not say: they wrote the order of their machine, which is taken to be this. */
+/*
+ * Checks that the elements are little-endian. Older versions of PyTorch wrote them in the order of their
+ * machine without saying which; then this function assumes little-endian.
+ */
 static enum fsdp_status check_order(const struct archive *archive, const struct member *order,
                                     struct fsdp_err *err)
 {

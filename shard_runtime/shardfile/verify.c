@@ -154,7 +154,8 @@ enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum v
 
         status = verify_named_step(io, directory, steps[i], depth, &reason);
         if (status == FSDP_ERR_NOMEM) {
-            fsdp_fail(err, status, "%s", reason.message); /* no statement about the checkpoint */
+            /* running out of memory says nothing about the checkpoint */
+            fsdp_fail(err, status, "%s", reason.message);
             goto done;
         }
         if (status == FSDP_OK)

@@ -1,7 +1,7 @@
 /*
- * XXH3 by the widest instructions of the CPU that runs it. libxxhash itself uses SSE2; its shared library
- * also has functions that choose among SSE2, AVX2 and AVX-512 at run time. Its static library, and that of
- * other architectures, lacks them: then these are the plain ones. All compute the same checksums.
+ * XXH3 with the widest instructions of the CPU. libxxhash's usual functions use SSE2. Its shared library also
+ * has functions that choose among SSE2, AVX2 and AVX-512 at run time. Its static library, and its builds for
+ * other architectures, do not have these; then the usual functions are called. The checksums are the same.
  */
 #ifndef SHARDFILE_XXH3_H
 #define SHARDFILE_XXH3_H
@@ -15,7 +15,7 @@ XXH_errorcode XXH3_128bits_update_dispatch(XXH3_state_t *state, const void *byte
     __attribute__((weak));
 #endif
 
-/** XXH3-64 of the bytes. */
+/** Returns the XXH3-64 of the bytes. */
 static inline uint64_t xxh3_64(const void *bytes, size_t size_bytes)
 {
 #if defined(__x86_64__)
@@ -25,7 +25,7 @@ static inline uint64_t xxh3_64(const void *bytes, size_t size_bytes)
     return XXH3_64bits(bytes, size_bytes);
 }
 
-/** Adds bytes to an XXH3-128. */
+/** Adds bytes to the state of an XXH3-128. */
 static inline void xxh3_128_update(XXH3_state_t *state, const void *bytes, size_t size_bytes)
 {
 #if defined(__x86_64__)

@@ -31,7 +31,7 @@ struct copy {
     size_t head_bytes;
     int busy_slot;
     struct snapshot_filled filled;
-    /* began_ns: when the save began, by the clock; stalled_ns: how long training has stood still for it */
+    /* began_ns: when the save began, by the clock; stalled_ns: how long training has waited for it */
     int64_t began_ns, stalled_ns;
 };
 
@@ -51,7 +51,7 @@ struct saver {
     int64_t step; /* -1: there is none */
     /* the slot from which it is written; -1: this rank's part failed before it was in a slot */
     int slot;
-    enum fsdp_status own; /* of this rank's part */
+    enum fsdp_status own; /* status of this rank's part of the save */
     bool answered;        /* the coordinator's verdict has come, and no call has returned it yet */
     struct fsdp_err verdict;
     bool busy; /* as the ranks agreed */
@@ -224,7 +224,7 @@ static int64_t add_up(const struct fsdp_link_hello *hello, const struct rank_nee
 
 /*
  * Sets *lacks to the number of bytes that are missing on the node that lacks most. All ranks of a node look
- * at the same free memory before any of them has taken some, so each compares it with the need of all. An
+ * at the same free memory before any of them has taken some. So each compares it with the need of all. An
  * eighth of the free memory is left for other programs.
  */
 static enum fsdp_status look_at_memory(struct fsdp_context *context, const struct snapshot_need *need,

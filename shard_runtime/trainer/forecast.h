@@ -28,7 +28,10 @@ struct forecast {
      * `total`: without room for them, saving waits for the disk
      */
     size_t snapshot;
-    /* As many bytes again, for the ranks of another node (checkpoint.replicas); 0: no node holds copies */
+    /*
+     * bytes for copies of another node's snapshots (checkpoint.replicas), as many as `snapshot`; 0: no node
+     * holds copies
+     */
     size_t copies;
     /* Host memory of a plan for cuda; 0 for other devices. */
     size_t host_baseline; /* RssAnon + RssShmem, without the driver's memory */

@@ -37,9 +37,10 @@ struct loop {
     int64_t wanted_stop; /* what notices ask for: stop after this step; 0: stop at once; NO_STOP: go on */
 
     /* Snapshots that go to no disk. No agent reports them, so the ranks do. */
-    int64_t snapshot_step;   /* the step of the last one, until the ranks agreed on how it ended; else -1 */
-    struct fsdp_err trouble; /* why this rank's failed, likewise; its status is FSDP_OK if it did not */
-    bool snapshots_fail;     /* the last one failed on some rank, as they agreed */
+    int64_t snapshot_step; /* the step of the last one, until the ranks agreed on how it ended; else -1 */
+    /* why this rank's part of that snapshot failed; the status is FSDP_OK if it did not */
+    struct fsdp_err trouble;
+    bool snapshots_fail; /* the last one failed on some rank, as they agreed */
 
     /* Results of the last completed step. */
     struct fsdp_loss loss;

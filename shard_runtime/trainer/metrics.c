@@ -66,7 +66,7 @@ size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record 
         json_field(&line, "term", "%" PRIu64, record->term);
     json_field_real(&line, "time", "%.6f", record->time);
     json_add(&line, "}\n");
-    return line.length; /* it always fits: at most seventeen numbers of bounded length */
+    return line.length; /* the line always fits: at most seventeen numbers of bounded length */
 }
 
 enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, struct fsdp_err *err)

@@ -32,7 +32,7 @@ struct metrics_record {
     double host_s; /* part of step_s without waiting for the device; 0 on the cpu, and then not written */
     uint64_t memory_bytes; /* largest so far */
     int generation;
-    uint64_t term; /* the leader's term; 0: no arbiter says who leads, and it is not written */
+    uint64_t term; /* the leader's term; 0: no arbiter says who leads, and the line leaves the term out */
     double time;   /* seconds since the epoch */
     struct metrics_gpu gpu;
 };

@@ -1,6 +1,6 @@
 /*
  * Tiles of the plain attention kernels. A block owns 16 rows, 4 for each warp. It walks over the other rows
- * 32 at a time, one for each lane. D is head_dim in steps of 32, rounded up; what lies beyond head_dim is
+ * 32 at a time, one for each lane. D is head_dim in steps of 32, rounded up; elements beyond head_dim are
  * zero.
  */
 #ifndef CUDA_KERNELS_ATTENTION_PLAIN_H

@@ -30,7 +30,9 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
     float *own1 = block_shared<float>(), *own2 = own1 + PLAIN_OWN * STEP, *other = own2 + PLAIN_OWN * STEP;
     float *ds = other + WARP * STEP + warp * PLAIN_ROWS * WARP, *dropped = ds + PLAIN_OWN * WARP;
     float sum1[PLAIN_ROWS][D] = {}, sum2[PLAIN_ROWS][D] = {}, p[PLAIN_ROWS], factor[PLAIN_ROWS];
-    /* of the owned rows if these are queries; if keys are owned, every element is that of the lane's query */
+    /*
+     * if queries are owned: values of the owned rows; if keys are: every element is that of the lane's query
+     */
     float lse[PLAIN_ROWS], delta[PLAIN_ROWS];
 
     UNROLL

@@ -19,7 +19,7 @@ template <int D> constexpr size_t shared_bytes()
 }
 
 struct running {
-    /* of the two rows on which the lane works; `sum` is over the lane's own columns only */
+    /* for each of the two rows on which the lane works; `sum` is over the lane's own columns only */
     float largest[2], sum[2];
 };
 

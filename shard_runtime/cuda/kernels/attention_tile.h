@@ -45,8 +45,8 @@ __device__ __forceinline__ int tile_column_of(int i)
 }
 
 /**
- * scores (16 x ROWS) += rows others^T: of the warp's 16 rows left(e) is the left factor of columns 16 e .. 16
- * e + 15; `others` is ROWS rows in shared memory.
+ * Adds a product of matrices to `scores` (16 x ROWS): the warp's 16 rows times the transpose of `others`.
+ * left(e) returns the left factor's columns 16 e .. 16 e + 15; `others` is ROWS rows in shared memory.
  */
 template <int D, int ROWS, class Left>
 __device__ __forceinline__ void tile_add_scores(tile_c scores[ROWS / 8], Left left, const bf16 *others)
@@ -68,7 +68,10 @@ __device__ __forceinline__ void tile_add_scores(tile_c scores[ROWS / 8], Left le
     }
 }
 
-/** sums (16 x D) += factors (16 x ROWS), rounded, others. */
+/**
+ * Adds a product of matrices to `sums` (16 x D): `factors` (16 x ROWS), rounded to bfloat16, times `others`
+ * (ROWS x D).
+ */
 template <int D, int ROWS>
 __device__ __forceinline__ void tile_add_rows(tile_c sums[D / 8], const tile_c factors[ROWS / 8],
                                               const bf16 *others)

@@ -1,8 +1,8 @@
 /*
  * Softmax and cross-entropy in one: a block owns a row of logits. The first walk finds the largest and the
  * sum of exponentials together (Milakov and Gimelshein, 2018). It keeps as much of the row in shared memory
- * as fits. The second reads it there and writes the gradient, which may lie where the logits were. Each row's
- * loss goes to scratch; one last block adds them in order.
+ * as fits. The second reads it there and writes the gradient, which may overwrite the logits. Each row's loss
+ * goes to scratch; one last block adds them in order.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/walk.h"

@@ -49,7 +49,8 @@ __device__ __forceinline__ group<T, N> summed_group(const T *a, const residual<T
  */
 struct norm_block {
     unsigned warps;
-    bool kept; /* rows and parameters are in shared memory; if not, it is empty */
+    /* rows and parameters are kept in shared memory; false: the block uses no shared memory for them */
+    bool kept;
     size_t shared_bytes;
 };
 

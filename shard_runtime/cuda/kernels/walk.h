@@ -64,8 +64,8 @@ template <int N> struct width {
 };
 
 /**
- * Calls f(width<N>(), i) for the calling thread's groups of N elements, from i on, and f(width<1>(), i) for
- * each element that is left at the array's end.
+ * Calls f(width<N>(), i) for each group of N elements from i on that belongs to the calling thread. Calls
+ * f(width<1>(), i) for each element that is left at the array's end.
  */
 template <int N, class F> __device__ __forceinline__ void flat_each(size_t n_elems, F f)
 {

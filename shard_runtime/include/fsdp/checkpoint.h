@@ -36,8 +36,8 @@ struct fsdp_checkpoint_state {
      */
     int world_size; /* ranks that saved */
     /*
-     * fsdp_context_describe() of this rank when it was saved; of rank 0, if this rank did not save. "": not
-     * known
+     * fsdp_context_describe() of this rank when the checkpoint was saved. If this rank did not save then,
+     * that of rank 0. "": not known.
      */
     char made_with[FSDP_MADE_WITH_BYTES];
 };

@@ -121,7 +121,7 @@ FSDP_API struct fsdp_opening fsdp_context_opening(const struct fsdp_context *con
  */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);
 
-/* Values that the agent reads */
+/* What the agent reads */
 
 /** Progress of training, for the agent. The library stores the phases itself while it computes. */
 struct fsdp_beat {

@@ -12,7 +12,10 @@ FSDP_BEGIN_DECLS
 /** The precision of float32 matrix products, as in torch.set_float32_matmul_precision. */
 enum fsdp_matmul_precision {
     FSDP_MATMUL_HIGHEST, /* float32 throughout */
-    /* if it is faster, only as exact as three bfloat16 products: errors of 1e-5 of the terms' sizes */
+    /*
+     * may use products that are only as exact as three bfloat16 products, if these are faster: errors of 1e-5
+     * of the terms' sizes
+     */
     FSDP_MATMUL_HIGH,
 };
 

@@ -1,6 +1,4 @@
-/*
- * Which symbols libfsdp.so shows. Everything else in the library is hidden (-fvisibility=hidden).
- */
+/* Marks the symbols that libfsdp.so exports. All others in the library are hidden (-fvisibility=hidden). */
 #ifndef FSDP_EXPORT_H
 #define FSDP_EXPORT_H
 

@@ -75,9 +75,9 @@ struct fsdp_mixed_precision_policy {
      * Each element goes to one of its two neighbours, so that the mean over draws is the master's value.
      * Values that bfloat16 can hold, and values that are not finite, do not change. A draw depends on
      * fsdp_model_options.seed, the optimizer's count of steps, the parameter's name, and the element's index
-     * in the whole parameter. So every gather of a step gives the same, and so does an evaluation, at every
-     * world size and sharding, on every device, after a restart. Requires param_dtype FSDP_BF16 and excludes
-     * float8_gather.
+     * in the whole parameter. So every gather of a step gives the same, and so does an evaluation. It is also
+     * the same at every world size and sharding, on every device, and after a restart. Requires param_dtype
+     * FSDP_BF16 and excludes float8_gather.
      */
     bool stochastic_rounding;
 };
@@ -214,7 +214,10 @@ FSDP_API enum fsdp_status fsdp_module_set_modules_to_forward_prefetch(struct fsd
                                                                       struct fsdp_module *const *units,
                                                                       size_t n_units, struct fsdp_err *err);
 
-/** The same for backward. There the units replace the one that would be gathered next anyway. */
+/**
+ * The units that are gathered ahead in backward, as fsdp_module_set_modules_to_forward_prefetch() sets those
+ * of forward. In backward these units replace the one that would be gathered next anyway.
+ */
 FSDP_API enum fsdp_status fsdp_module_set_modules_to_backward_prefetch(struct fsdp_module *module,
                                                                        struct fsdp_module *const *units,
                                                                        size_t n_units, struct fsdp_err *err);
@@ -288,8 +291,9 @@ typedef enum fsdp_status (*fsdp_all_gather_fn)(struct fsdp_comm *group, const vo
                                                struct fsdp_err *err);
 
 /**
- * The same in place of fsdp_reduce_scatter(), for a unit's gradients. `send` has (ranks of the group,
- * n_elems). `recv` has (n_elems) and may be block `rank` of `send`.
+ * A function that replaces fsdp_reduce_scatter() for a unit's gradients. All else is as in
+ * fsdp_all_gather_fn. `send` has (ranks of the group, n_elems). `recv` has (n_elems) and may be block `rank`
+ * of `send`.
  */
 typedef enum fsdp_status (*fsdp_reduce_scatter_fn)(struct fsdp_comm *group, const void *send, void *recv,
                                                    size_t n_elems, enum fsdp_dtype dtype,

@@ -54,7 +54,7 @@ FSDP_BEGIN_DECLS
 #define FSDP_LINK_KEPT_KEY "kept"
 
 enum {
-    FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
+    FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" in memory */
     FSDP_LINK_VERSION = 6,
     FSDP_LINK_KEY_BYTES = 128, /* a key with its terminating zero */
     FSDP_LINK_VALUE_BYTES = 65536,
@@ -75,7 +75,7 @@ enum fsdp_link_type {
     FSDP_LINK_PUT,
     /* struct fsdp_link_get. The agent answers with VALUE as soon as the key exists, however late. */
     FSDP_LINK_GET,
-    /* the value, with the `tag` of the GET; also the descriptor, if one was put with it */
+    /* the value of a key, with the `tag` of the GET; also the descriptor, if the PUT had one */
     FSDP_LINK_VALUE,
     FSDP_LINK_EVENT, /* a JSON object for events.jsonl: {"event": "resume", "step": 7, ...} */
     /* struct fsdp_link_saved: this rank's part of a checkpoint is on disk, or saving it failed */
@@ -106,24 +106,27 @@ struct fsdp_link_hello {
     uint32_t threads;      /* compute threads this worker may use, at least 1 */
     int64_t resume_step;   /* the newest checkpoint, which the ranks load; -1: start from initial weights */
     int64_t first_step_ns; /* CLOCK_MONOTONIC when the agent started this worker */
-    int64_t lease_ms;      /* of several nodes: the agents take a node that is silent for so long for lost */
-    uint64_t term;         /* of the agent that leads; 0: no arbiter says who leads */
-    char run_dir[4096];    /* absolute; empty when the run has none */
-    char checkpoint_dir[4096]; /* where the run's checkpoints are, absolute; empty when it has none */
+    int64_t lease_ms;      /* with several nodes: agents treat a node as lost after so long a silence */
+    uint64_t term;         /* term of the agent that leads; 0: no arbiter decides who leads */
+    char run_dir[4096];    /* absolute; empty if the run has none */
+    char checkpoint_dir[4096]; /* where the run's checkpoints are, absolute; empty if it has none */
     /* the address at which other nodes reach this one; "127.0.0.1" on a single node */
     char node_address[256];
     /* key of the HMAC-SHA256 by which workers of this generation prove themselves over TCP */
     unsigned char token[32];
     /*
-     * The step of a snapshot in memory that every rank has, to resume from before resume_step; -1: there is
-     * none
+     * The step of a snapshot in memory that every rank has; they resume from it rather than from resume_step.
+     * -1: there is none.
      */
     int64_t memory_step;
     uint32_t has_snapshot; /* 1: the agent keeps a snapshot segment for this worker */
-    /* 1: the memory of another node has that step for some ranks; their agents fetch it from there */
+    /*
+     * 1: for some ranks only another node's memory has that step; the agents of these ranks copy it from
+     * there
+     */
     uint32_t memory_is_peer;
     uint32_t has_copies; /* 1: this node holds copies of the snapshots of another node's ranks */
-    uint64_t held_bytes; /* memory that these copies have already */
+    uint64_t held_bytes; /* memory that these copies take now */
     uint32_t kept_bytes; /* bytes in `kept`; 0: no worker of this node has put a value yet */
     unsigned char kept[FSDP_LINK_KEPT_BYTES]; /* the value that was last put at FSDP_LINK_KEPT_KEY */
 };
@@ -137,10 +140,10 @@ struct fsdp_link_get {
 };
 
 /*
- * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`, or that its agent may do so
- * from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means the
- * checkpoint_dir of HELLO. Rank 0's packet carries a memfd with the head of the manifest: a JSON
- * object with everything but the list of files (shardfile/manifest.h). The coordinator then publishes the
+ * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`. Or it reports that its agent
+ * may do so from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means
+ * the checkpoint_dir of HELLO. Rank 0's packet carries a memfd with the head of the manifest: a JSON object
+ * with everything but the list of files (shardfile/manifest.h). The coordinator then publishes the
  * checkpoint:
  *   1. It adds the list of files to the manifest and syncs it.
  *   2. It renames the temporary folder to its final name.
@@ -153,18 +156,21 @@ struct fsdp_link_saved {
     int64_t step;
     uint32_t status;
     uint32_t keep;        /* retention: complete checkpoints to keep, 0 for all */
-    uint64_t size_bytes;  /* of the file; 0 when this rank owns no rows and wrote none */
+    uint64_t size_bytes;  /* size of the file; 0 if this rank owns no rows and wrote none */
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
     /*
-     * 0: the file is on disk. Else a slot of this worker's segment, counted from 1, and `number` tells which
-     * filling of it. The agent then writes the file, and fills in its size and checksum
+     * 0: the file is on disk. Otherwise: a slot of this worker's segment, counted from 1; `number` says which
+     * filling of the slot is meant. The agent then writes the file, and sets its size and checksum.
      */
     uint32_t slot;
     uint32_t reserved;
     uint64_t number;
     int64_t stalled_ns; /* with a slot: how long the save kept this rank from training */
-    /* the step in `directory` that is never deleted; -1: none, or in the run's directory resume_step */
+    /*
+     * the step in `directory` that is never deleted; -1: there is none, or, in the run's own directory,
+     * resume_step is never deleted
+     */
     int64_t loaded_step;
     char directory[4096]; /* absolute */
     char temporary[FSDP_LINK_NAME_BYTES];
@@ -261,12 +267,12 @@ enum {
 };
 
 /*
- * What a thread of a worker does now, as a part of the progress page. Number 0 is the thread that computes.
- * Number 1 is the one that communicates, if the worker has such a thread.
+ * What a thread of a worker is doing, as a part of the progress page. Thread 0 is the one that computes.
+ * Thread 1 is the one that communicates, if the worker has such a thread.
  */
 struct fsdp_progress_thread {
     FSDP_ATOMIC(uint32_t) place; /* number of the layer or unit in fsdp_places(), counted from 1; 0: none */
-    /* number of the group in whose collective it is, counted from 1; 0: in none */
+    /* number of the group in whose collective the thread is, counted from 1; 0: in none */
     FSDP_ATOMIC(uint32_t) group;
     /* the first member of that group whose bytes are missing, as its number in the group; -1: not known */
     FSDP_ATOMIC(int32_t) peer;
@@ -280,13 +286,13 @@ struct fsdp_progress_thread {
  * groups than places, the last entry stands for all others: its name is empty.
  */
 struct fsdp_progress_group {
-    char name[FSDP_GROUP_NAME_BYTES]; /* the same on all members, and of no other group */
+    char name[FSDP_GROUP_NAME_BYTES]; /* the same on all members; no other group has this name */
     int32_t first, stride;      /* member i is rank first + i * stride; stride 0: the members are not known */
     FSDP_ATOMIC(uint32_t) size; /* members; 0: there is no such group */
     FSDP_ATOMIC(uint64_t) begun, ended; /* numbers of the newest collective that began, and that ended */
 };
 
-/* What the thread that computes spent its time on; the rest is computing. */
+/* What the thread that computes spends time on; all other time is computing. */
 enum fsdp_spent { FSDP_SPENT_DATA, FSDP_SPENT_WAIT, FSDP_SPENT_SAVE, FSDP_SPENT_N };
 
 /*
@@ -311,13 +317,13 @@ struct fsdp_progress {
     FSDP_ATOMIC(uint64_t) beat_ns; /* CLOCK_MONOTONIC of the last store */
     FSDP_ATOMIC(uint64_t) step, total_steps;
     FSDP_ATOMIC(uint64_t) collective_seq;
-    FSDP_ATOMIC(uint64_t) tokens; /* consumed by all ranks so far */
+    FSDP_ATOMIC(uint64_t) tokens; /* tokens that all ranks have consumed so far */
     FSDP_ATOMIC(uint64_t) loss_bits, grad_norm_bits, tokens_per_s_bits;
     FSDP_ATOMIC(uint64_t) memory_bytes;
     FSDP_ATOMIC(uint64_t) n_collectives; /* collectives recorded by the flight recorder so far */
-    /* the phase without COLLECTIVE and WAIT: what the collective, or the wait, is a part of */
+    /* what the worker is doing, apart from waiting: the last phase other than COLLECTIVE and WAIT */
     FSDP_ATOMIC(uint32_t) pass;
-    FSDP_ATOMIC(uint32_t) n_places; /* names in fsdp_places() */
+    FSDP_ATOMIC(uint32_t) n_places; /* number of names in fsdp_places() */
     struct fsdp_progress_gpu gpu;
     struct fsdp_progress_thread threads[FSDP_THREADS];
     struct fsdp_progress_group groups[FSDP_GROUPS];
@@ -343,7 +349,8 @@ struct fsdp_flight_entry {
     char dtype[12];              /* "float32"; empty if the collective has no dtype */
     char op[8];                  /* "sum"; empty if the collective does not reduce */
     FSDP_ATOMIC(uint32_t) group; /* number of the group on the progress page, counted from 1 */
-    FSDP_ATOMIC(uint32_t) place; /* of the thread that called it, as in struct fsdp_progress_thread */
+    /* place of the thread that called the collective, as in struct fsdp_progress_thread */
+    FSDP_ATOMIC(uint32_t) place;
 };
 
 enum { FSDP_FLIGHT_ENTRIES = 256, FSDP_FLIGHT_OFFSET = 4096 };
@@ -365,9 +372,9 @@ static inline struct fsdp_flight_entry *fsdp_flight(struct fsdp_progress *page)
 
 /*
  * The names of places follow the recorder in the same memfd: FSDP_PLACES texts of FSDP_PLACE_BYTES, each with
- * its zero. They are names of a plan's layers and units, such as "layers.3.feed_forward.w1". The front of a
- * long name is cut off. The worker adds names when it makes a plan, and never changes one. The memory of
- * names that are not there is never touched.
+ * its zero. They are names of a plan's layers and units, such as "layers.3.feed_forward.w1". A name that is
+ * too long loses its beginning. The worker adds names when it makes a plan, and never changes one. Memory
+ * beyond the last name is never touched, so it is not allocated.
  */
 static inline char *fsdp_places(struct fsdp_progress *page)
 {
@@ -376,17 +383,18 @@ static inline char *fsdp_places(struct fsdp_progress *page)
 
 /*
  * The snapshot segment of a worker: a memfd that the agent holds and does not map, so it outlives the worker.
- * It is empty until the worker gives it its size. The page of the head comes first, then two slots. A slot
- * holds the exact bytes of this rank's shard file, then of shards that other ranks save, then the head of the
- * manifest (shardfile/manifest.h). Filling a slot:
+ * It is empty until the worker sets its size. Its first page is the head, and two slots follow. A slot holds
+ * three things, one after another: the exact bytes of this rank's shard file, shards that other ranks save,
+ * and the head of the manifest (shardfile/manifest.h). Filling a slot:
  *   1. The worker sets `state` to WRITING, and then copies the bytes.
  *   2. The worker stores the other words, and sets `state` to COMPLETE last.
- * A slot that is not COMPLETE never counts. Who reads bytes of a slot looks at `state` and `number` again
- * after that: other values mean that the slot was filled again meanwhile.
+ * A slot that is not COMPLETE is not used. A process that reads a slot compares `state` and `number` before
+ * and after: if they have changed, the slot was filled again meanwhile.
  *
- * With checkpoint.replicas, a process of the agent copies each filling to another node, into the same slot of
- * a segment like this one (agent/snapshot/copies.h). The worker fills no slot while one of the two is not
- * copied. So at each moment there is one step that every rank has in memory, and its other node too.
+ * With checkpoint.replicas, a process of the agent copies each filling to another node. It writes into the
+ * same slot of a segment like this one (agent/snapshot/copies.h). The worker does not fill a slot while one
+ * of the two slots waits to be copied. So at each moment there is a step that every rank has in memory, and
+ * that the other node has too.
  */
 enum fsdp_snapshot_state { FSDP_SNAPSHOT_EMPTY = 0, FSDP_SNAPSHOT_WRITING = 1, FSDP_SNAPSHOT_COMPLETE = 2 };
 
@@ -407,22 +415,25 @@ struct fsdp_snapshot_slot {
     FSDP_ATOMIC(uint32_t) state;
     uint32_t generation;
     int64_t step;
-    uint64_t number;           /* of this filling in the segment, counted from 1: the largest is the newest */
-    uint64_t offset, capacity; /* place and room of the slot's bytes in the segment */
-    uint64_t size_bytes;       /* of the shard file; 0: this rank owns no rows, and has no file */
-    uint64_t elsewhere_bytes;  /* of the shards that follow it */
-    uint64_t manifest_bytes;   /* of the head of the manifest that follows those */
-    uint64_t checksum[2]; /* XXH3-128 of all these bytes, of a slot that came from another node; else 0 */
-    FSDP_ATOMIC(uint64_t) copied; /* `number`: another node has this filling */
+    uint64_t number; /* number of this filling in the segment, counted from 1; the largest is the newest */
+    uint64_t offset, capacity; /* where the slot's bytes begin in the segment, and how many fit */
+    uint64_t size_bytes;       /* bytes of the shard file; 0: this rank owns no rows, and has no file */
+    uint64_t elsewhere_bytes;  /* bytes of the other ranks' shards, which follow the shard file */
+    uint64_t manifest_bytes;   /* bytes of the head of the manifest, which follows the other ranks' shards */
+    uint64_t checksum[2]; /* XXH3-128 of all these bytes, if the slot was copied from another node; else 0 */
+    FSDP_ATOMIC(uint64_t) copied; /* the last `number` that another node has a copy of */
 };
 
 struct fsdp_snapshot_head {
     uint32_t magic, version;
     uint32_t rank, world_size;
-    /* XXH3-64 of the shard file's header without step and generation: other models and worlds do not match */
+    /*
+     * XXH3-64 of the shard file's header without step and generation; another model or world has another hash
+     */
     uint64_t layout_hash;
     FSDP_ATOMIC(uint32_t) copying; /* 1: fillings are copied to another node */
-    FSDP_ATOMIC(uint32_t) changes; /* of the words that somebody may wait for (shardfile/snapshot_wait.h) */
+    /* counts changes of the words that a process can wait for (shardfile/snapshot_wait.h) */
+    FSDP_ATOMIC(uint32_t) changes;
     struct fsdp_snapshot_slot slots[FSDP_SNAPSHOT_SLOTS];
 };
 static_assert(sizeof(struct fsdp_snapshot_head) <= FSDP_SNAPSHOT_HEAD_BYTES, "the head is one page");

@@ -37,7 +37,7 @@ enum fsdp_gradient_sync {
     FSDP_SYNC_EVERY, /* one reduce-scatter per group and micro-step: least memory */
 };
 
-/** Which backwards follow several forwards whose activations are kept at the same time. */
+/** Which backwards follow if several forwards keep their activations at the same time. */
 enum fsdp_backwards {
     FSDP_BACKWARD_OF_SUM,  /* one backward of the sum of their losses: PyTorch's (a + b).backward() */
     FSDP_BACKWARD_OF_EACH, /* one backward each, in the order of the forwards: a.backward(), b.backward() */
@@ -54,8 +54,9 @@ enum { FSDP_IGNORED_TARGET = -100 };
 
 /** How the results of cheap operations (GELU, LayerNorm) reach backward. This changes no result. */
 enum fsdp_recompute {
-    FSDP_RECOMPUTE_CHEAP,   /* compute them again when backward reads them: their inputs are kept anyway */
-    FSDP_RECOMPUTE_NOTHING, /* keep them: about 1 % less time, up to a third more memory for activations */
+    FSDP_RECOMPUTE_CHEAP, /* backward computes the results again, from inputs that are kept anyway */
+    /* all results are kept: about 1 % less time, up to a third more memory for activations */
+    FSDP_RECOMPUTE_NOTHING,
 };
 
 struct fsdp_model_options {
@@ -201,7 +202,10 @@ FSDP_API void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is
 FSDP_API enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
                                               struct fsdp_err *err);
 
-/** The same with the norm of order `norm_type`: at least 1, or INFINITY for the largest absolute value. */
+/**
+ * fsdp_clip_grad_norm() with the norm of order `norm_type`: at least 1, or INFINITY for the largest absolute
+ * value.
+ */
 FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
                                                  double *norm, struct fsdp_err *err);
 
@@ -270,8 +274,11 @@ struct fsdp_parameter_info {
     int split_dim, n_splits, split;
     bool everywhere;    /* ignored by sharding: every rank holds all of it */
     bool requires_grad; /* false: frozen */
-    bool has_gradient;  /* false: it is not updated, because it is frozen or backward does not reach it */
-    int group;          /* the number of its unit of sharding, in order of first use */
+    /*
+     * false: the optimizer does not update the parameter, because it is frozen or backward does not reach it
+     */
+    bool has_gradient;
+    int group; /* the number of its unit of sharding, in order of first use */
 };
 
 /** Return the number of parameters of the model. */
@@ -320,7 +327,7 @@ struct fsdp_tensor_shard {
     bool everywhere; /* every rank holds all rows: a parameter that sharding ignores */
     size_t first_row, n_rows;
     size_t offsets[FSDP_MAX_DIMS], sizes[FSDP_MAX_DIMS];
-    bool elsewhere; /* another rank holds the same part and is the one that saves it */
+    bool elsewhere; /* another rank holds the same part of the tensor, and that rank saves it */
     void *data;     /* not to be read or written if n_rows is 0 */
 };
 
@@ -333,16 +340,17 @@ FSDP_API void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shar
 /* Size and plan */
 
 /**
- * Bytes of this rank's memory, known when the model is created. For what shares the arena, each class's peak.
+ * Bytes of this rank's memory, known when the model is created. The classes that share the arena have their
+ * peaks here.
  */
 struct fsdp_memory {
     size_t parameters, gradients; /* shards, padded to equal rows */
-    size_t host_parameters;       /* the part of `parameters` in host memory, because a unit offloads it */
-    size_t host_gradients;        /* the same of `gradients` */
-    size_t gather;                /* all-gather buffers and whole parameters */
-    size_t reduce;                /* whole gradients and reduce-scatter buffers */
-    size_t activations;           /* what forward keeps, and gradients of activations */
-    size_t scratch;               /* working memory of products and norms */
+    size_t host_parameters; /* the part of `parameters` that is in host memory because a unit offloads it */
+    size_t host_gradients;  /* the part of `gradients` that is in host memory */
+    size_t gather;          /* all-gather buffers and whole parameters */
+    size_t reduce;          /* whole gradients and reduce-scatter buffers */
+    size_t activations;     /* what forward keeps, and gradients of activations */
+    size_t scratch;         /* working memory of products and norms */
     /*
      * Allocated for the four classes above together, in addition to the gradients. It is less than their sum:
      * they do not peak at the same time, and until gradients are written they use the gradients' memory, too.

@@ -35,7 +35,9 @@ typedef struct fsdp_value *(*fsdp_forward_fn)(struct fsdp_module *self, struct f
 enum fsdp_init {
     FSDP_INIT_ZEROS,
     FSDP_INIT_ONES,
-    /* mean 0, standard deviation 0.02 unless told, a function of (seed, name, index) alone */
+    /*
+     * mean 0, standard deviation 0.02 unless set; each value depends only on the seed, the name and the index
+     */
     FSDP_INIT_NORMAL,
 };
 
@@ -80,16 +82,17 @@ FSDP_API enum fsdp_status fsdp_module_tie_parameter(struct fsdp_module *module, 
                                                     struct fsdp_err *err);
 
 /**
- * Set the standard deviation, at least 0, of the initial values of a FSDP_INIT_NORMAL parameter. Before the
- * model.
+ * Sets the standard deviation of the initial values of a FSDP_INIT_NORMAL parameter; it must not be negative.
+ * Call it before the model is made.
  *   FSDP_ERR_ARG  there is no such parameter, or it is not FSDP_INIT_NORMAL
  */
 FSDP_API enum fsdp_status fsdp_parameter_set_init_std(struct fsdp_module *module, const char *name, float std,
                                                       struct fsdp_err *err);
 
 /**
- * Set requires_grad of one parameter, before the model. False freezes it: it is gathered like the others, but
- * has no gradient and no optimizer state, and is not updated. FSDP_ERR_ARG: there is no such parameter.
+ * Sets requires_grad of one parameter. Call it before the model is made. False freezes the parameter: it is
+ * gathered like the others, but has no gradient and no optimizer state, and is not updated. FSDP_ERR_ARG:
+ * there is no such parameter.
  */
 FSDP_API enum fsdp_status fsdp_parameter_set_requires_grad(struct fsdp_module *module, const char *name,
                                                            bool requires_grad, struct fsdp_err *err);
@@ -97,7 +100,9 @@ FSDP_API enum fsdp_status fsdp_parameter_set_requires_grad(struct fsdp_module *m
 /** requires_grad_(): set requires_grad of every parameter in `module` and below it. */
 FSDP_API void fsdp_module_requires_grad(struct fsdp_module *module, bool requires_grad);
 
-/** Free a root and everything below it, after the models made of it. NULL is a no-op. */
+/**
+ * Frees a root and everything below it. Call it after the models made of it are destroyed. NULL is a no-op.
+ */
 FSDP_API void fsdp_module_destroy(struct fsdp_module *root);
 
 /** Return the child called `name`, or NULL. */

@@ -31,14 +31,16 @@ FSDP_API struct fsdp_module *fsdp_conv1d(struct fsdp_module *parent, const char 
                                          size_t out_features, bool bias);
 
 /**
- * y[row] = weight[token[row]]. Parameter weight (rows, dim), normal. A step with a token that is not a row
- * fails.
+ * y[row] = weight[token[row]]. Parameter weight (rows, dim), normal. A step fails if a token is not from 0 to
+ * rows - 1.
  */
 FSDP_API struct fsdp_module *fsdp_embedding(struct fsdp_module *parent, const char *name, size_t rows,
                                             size_t dim);
 
-/** y = (x - mean) / sqrt(var + eps) * weight + bias over the features. Parameters weight (dim), ones; bias,
- * zeros. */
+/**
+ * y = (x - mean) / sqrt(var + eps) * weight + bias over the features. Parameters weight (dim), ones; bias
+ * (dim), zeros.
+ */
 FSDP_API struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim,
                                              float eps);
 

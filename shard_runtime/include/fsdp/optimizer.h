@@ -27,14 +27,15 @@ enum fsdp_decay {
 enum fsdp_schedule {
     FSDP_CONSTANT,
     FSDP_LINEAR, /* from lr after the warm-up towards 0 after total_steps */
-    FSDP_COSINE, /* the same by half a cosine */
+    FSDP_COSINE, /* from lr after the warm-up towards 0 after total_steps, along half a cosine */
 };
 
 /** Options for the parameters whose names match `pattern` (*, ? and [...], as in fnmatch(3)). */
 struct fsdp_optimizer_group {
     const char *pattern;
-    double lr;           /* in place of lr, under the same schedule; negative: as it is */
-    double weight_decay; /* in place of weight_decay and decay; negative: as they are */
+    double lr; /* replaces lr, under the same schedule; negative: lr is used */
+    /* replaces weight_decay and decay of the options; negative: the options' values are used */
+    double weight_decay;
 };
 
 struct fsdp_optimizer_options {
@@ -79,7 +80,7 @@ FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, str
                                                 const struct fsdp_optimizer_options *options,
                                                 struct fsdp_err *err);
 
-/** Free the optimizer and its state, before its model. NULL is a no-op. */
+/** Frees the optimizer and its state. Call it before the model is destroyed. NULL is a no-op. */
 FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 
 /**
@@ -124,39 +125,41 @@ FSDP_API void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, ui
 FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
 
 /**
- * Change the learning rate, as `param_group["lr"] = lr` does in PyTorch. It replaces
+ * Changes the learning rate, as `param_group["lr"] = lr` does in PyTorch. It replaces
  * fsdp_optimizer_options.lr from the next update on, and the schedule scales it in the same way. With
- * FSDP_CONSTANT and no warm-up `lr` is the rate itself. Parameters of a group with a rate of its own keep
- * theirs.
+ * FSDP_CONSTANT and no warm-up, `lr` is the rate itself. The parameters of a group that has its own rate keep
+ * that rate.
  *
- * Call it between steps, with the same value on every rank. With an optimizer in backward that is before the
+ * Call it between steps, with the same value on every rank. With an optimizer in backward, call it before the
  * step's first forward: groups that backward has updated are not updated again.
  *
  * A checkpoint holds the count of updates and the state tensors, but no rate. So a program that sets the rate
  * sets it again after it has loaded a checkpoint.
- *   FSDP_ERR_ARG  `lr` is no number from 0 on; nothing was changed
+ *   FSDP_ERR_ARG  `lr` is negative or no number; nothing was changed
  */
 FSDP_API enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer, double lr,
                                                 struct fsdp_err *err);
 
 /**
- * The same for the parameters of fsdp_optimizer_options.groups[group], which then have a rate of their own.
- * FSDP_ERR_ARG also if there is no such group.
+ * fsdp_optimizer_set_lr() for the parameters of fsdp_optimizer_options.groups[group], which then have a rate
+ * of their own. FSDP_ERR_ARG also if there is no such group.
  */
 FSDP_API enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, size_t group,
                                                       double lr, struct fsdp_err *err);
 
-/** A schedule: return the factor of all rates in one update. `step` is the number of updates before it. */
+/**
+ * A schedule: returns the factor of all rates in one update. `step` is the number of updates done before it.
+ */
 typedef double (*fsdp_lr_lambda_fn)(uint64_t step, void *user);
 /**
- * A schedule by function, as PyTorch's LambdaLR: in place of the options' schedule and warm-up every rate is
- * multiplied by lr_lambda(step, user). NULL: the options' schedule again. `user` is borrowed until the
- * function is replaced or the optimizer is destroyed.
+ * Sets a schedule by function, as PyTorch's LambdaLR. It replaces the options' schedule and warm-up: every
+ * rate is multiplied by lr_lambda(step, user). NULL: the options' schedule is used again. `user` is borrowed
+ * until the function is replaced or the optimizer is destroyed.
  *
- * The function is called whenever a rate is needed, several times a step; it depends on `step` alone and
- * gives the same on every rank. An update whose rate would be no number from 0 on is refused: FSDP_ERR_ARG of
- * fsdp_optimizer_step() or fsdp_optimizer_step_group(), which then changed nothing. A checkpoint does not
- * hold the function. It goes on where the loaded count of updates is.
+ * The function is called whenever a rate is needed, several times a step. Its result must depend on `step`
+ * alone and be the same on every rank. If a rate is negative or no number, fsdp_optimizer_step() or
+ * fsdp_optimizer_step_group() returns FSDP_ERR_ARG and changes nothing. A checkpoint does not hold the
+ * function. After a load the function continues with the loaded count of updates.
  */
 FSDP_API void fsdp_optimizer_set_lr_lambda(struct fsdp_optimizer *optimizer, fsdp_lr_lambda_fn lr_lambda,
                                            void *user);

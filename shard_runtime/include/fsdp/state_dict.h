@@ -56,7 +56,7 @@ struct fsdp_weight_names {
     size_t n_passed_over;
 };
 
-/** The same as fsdp_model_load_weights(), for a file whose names differ as `names` says. */
+/** fsdp_model_load_weights() for a file whose names differ as `names` says. */
 FSDP_API enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const char *path,
                                                         bool strict, const struct fsdp_weight_names *names,
                                                         struct fsdp_load_report *report,

@@ -16,7 +16,7 @@ enum {
     RUN_ROWS = 16 /* rows added in float32 before the sums go on in double */
 };
 
-/* The sum of x, or of its squares. Inlined, so that each caller has a loop without the question. */
+/* Returns the sum of x, or of its squares. It is inlined, so that `squares` is not tested inside the loop. */
 static inline __attribute__((always_inline)) double sum_of(const float *x, size_t n, bool squares)
 {
     double total = 0;
@@ -159,8 +159,8 @@ static void sums_of_row(const float *dy, const float *x, const float *weight, fl
 }
 
 /*
- * dx of one row, unless it is NULL; its part of dweight is added to run_weight, and of dbias to run_bias,
- * unless it is NULL.
+ * Computes the backward of one row. Writes dx, unless that is NULL. Adds the row's part of dweight to
+ * run_weight, and its part of dbias to run_bias, unless run_bias is NULL.
  */
 static inline __attribute__((always_inline)) void
 backward_row(const float *restrict dy, const float *restrict x, const float *restrict weight, float mean,
@@ -220,7 +220,10 @@ void ROW(norm_backward)(const struct numerics_norm_backward *run, double *dweigh
         sums_of_row(dy, x, run->weight, mean, rstd, cols, &sum_g, &sum_gx);
         if (run->mean == NULL)
             sum_g = 0;
-        /* Inlined once with pointers that are known to be there: its loop then has no branches on them. */
+        /*
+         * Both calls do the same. In the first, the compiler knows that no pointer is NULL, so its inlined
+         * loop has no branches on them.
+         */
         if (dx != NULL && run_bias != NULL)
             backward_row(dy, x, run->weight, mean, rstd, (float)(sum_g / (double)cols),
                          (float)(sum_gx / (double)cols), dx, run->accumulate_dx, work, work + cols, cols);
