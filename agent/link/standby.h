@@ -38,8 +38,9 @@ void standby_put(struct standby *standby, int local_rank, const struct standby_p
 /** Take out the process of a local rank; its descriptors are the caller's then. False: there is none. */
 bool standby_take(struct standby *standby, int local_rank, struct standby_process *process);
 /**
- * A child has ended and is about to be reaped. If it was on standby, it is forgotten, and its exec_fd is
- * returned, which is the caller's then. -1: it was not, or its exec was over.
+ * A child has ended and is about to be reaped. If it was on standby, it is forgotten, and the function
+ * returns its exec_fd, which the caller then owns. Returns -1 if it was not on standby, or if its exec was
+ * over.
  */
 int standby_ended(struct standby *standby, pid_t pid);
 /** Write the pids of all of them into `pids`, which has room for n. Returns how many they are. */

@@ -158,7 +158,10 @@ static struct store_value value_of(const struct entry *entry)
     return (struct store_value){ .bytes = entry->bytes, .size_bytes = entry->size_bytes, .fd = entry->fd };
 }
 
-/* `answer` may find that a client is gone, and call store_forget(): so each wait is taken out before. */
+/*
+ * Answers all waits for the key. `answer` may find that a client is gone, and call store_forget(). So each
+ * wait is removed from the lists before it is answered.
+ */
 static void answer_waits(struct store *store, struct entry *entry, store_answer *answer, void *arg)
 {
     const struct store_value value = value_of(entry);

@@ -23,7 +23,7 @@ struct nvml {
     int (*handle)(unsigned, void **);
     int (*uuid)(void *, char *, unsigned);
     int (*pci)(void *, struct nvml_pci_info *);
-    /* In drivers that do not know MIG, mig_mode is NULL. */
+    /* mig_mode is NULL if the driver does not know MIG. */
     int (*mig_mode)(void *, unsigned *, unsigned *);
     int (*max_migs)(void *, unsigned *);
     int (*mig)(void *, unsigned, void **);

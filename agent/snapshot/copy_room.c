@@ -10,7 +10,10 @@ bool copy_room_take(struct copy_room *room, struct copy_claim *claim, const stru
     bool fits;
 
     pthread_mutex_lock(&room->mutex);
-    /* What others take between these two looks counts twice, not never. */
+    /*
+     * The claims are counted before the free memory. So what another copy takes in between counts twice; in
+     * the other order it would not count at all.
+     */
     for (const struct copy_claim *other = room->claims; other != NULL; other = other->next)
         if (__builtin_add_overflow(missing, copy_missing_bytes(other->segment, other->offer), &missing))
             missing = UINT64_MAX;

@@ -1,7 +1,7 @@
 /*
- * Memory for copies that come at the same time. Each looks at the same free memory, and takes it only while
- * its bytes come. So a copy is promised its memory before, and what the others were promised and have not
- * taken yet is not free.
+ * Memory for copies of snapshots that arrive at the same time. All look at the same free memory, and a copy
+ * takes its memory only while its bytes arrive. So each copy is promised its memory before. Memory that was
+ * promised to the others, and that they have not taken yet, does not count as free.
  *
  * Thread: any.
  */
@@ -33,7 +33,7 @@ struct copy_room {
 bool copy_room_take(struct copy_room *room, struct copy_claim *claim, const struct copy_segment *segment,
                     const struct copy_offer *offer);
 
-/** The copy is there, or comes no more. */
+/** Ends the claim: the copy has arrived, or will not arrive. */
 void copy_room_give(struct copy_room *room, const struct copy_claim *claim);
 
 #endif

@@ -17,8 +17,9 @@ struct writer;
 typedef void writer_answered(void *arg, const struct writer_answer *answer);
 
 /**
- * `answered` gets `arg`. So does `word`, with what is being written, whenever that takes long (word_ms of the
- * requests); NULL: unwanted. Returns NULL if there is no memory.
+ * Creates a writer without a process. `answered` is called with `arg` for each answer. `word` (NULL: none) is
+ * called with `arg` and the state of a request while that takes long (word_ms of the request). Returns NULL
+ * if there is no memory.
  */
 struct writer *writer_create(uv_loop_t *loop, writer_answered *answered, writer_answered *word, void *arg);
 
@@ -39,8 +40,8 @@ enum fsdp_status writer_submit(struct writer *writer, const struct writer_reques
                                struct fsdp_err *err);
 
 /**
- * Kill the process, and free the writer in a close callback of the loop. What was not answered stays so. NULL
- * is a no-op.
+ * Kill the process, and free the writer in a close callback of the loop. Requests that were not answered get
+ * no answer. NULL is a no-op.
  */
 void writer_stop(struct writer *writer);
 

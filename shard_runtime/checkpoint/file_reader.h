@@ -23,7 +23,10 @@ struct file_reader {
     size_t n_reads;
     /* the checksum to which all bytes of the file are added; NULL: another rank verifies the file */
     struct file_sum *sum;
-    int threads_most; /* 0: as piece_crew.h says; a test wants its own number */
+    /*
+     * the most threads that read the file; 0: the number that piece_crew.h chooses. Only tests set another.
+     */
+    int threads_most;
 };
 
 /** Does all reads. Compares no checksum: that is file_sum_check(). The first failure ends it. */

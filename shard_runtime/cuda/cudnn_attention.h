@@ -23,7 +23,7 @@ enum cudnn_slot {
     CUDNN_SLOTS
 };
 
-/* For both, `desc` must be one that cuda_cudnn_refuses() does not refuse. */
+/* Both functions require a `desc` for which cuda_cudnn_refuses() returns NULL. */
 /** Describe forward: out and lse from q, k and v. */
 void cudnn_attention_forward(const struct fused_attention_desc *desc, struct cudnn_graph *graph);
 /** Describe backward: dq, dk and dv from q, k, v, out, dout and lse. */

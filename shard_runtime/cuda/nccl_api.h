@@ -53,7 +53,10 @@ enum nccl_op { NCCL_OPS(NCCL_NUMBER) };
 
 enum { NCCL_SCALAR_HOST_IMMEDIATE = 1 };
 
-/* As in 2.18. Later versions append fields, and take a shorter struct by its size and version. */
+/*
+ * The struct of version 2.18. Later versions append fields, and accept the shorter struct by its size and
+ * version.
+ */
 struct nccl_config {
     size_t size;
     unsigned magic, version;

@@ -14,7 +14,7 @@ SAME(offsetof(struct nccl_config, blocking), 0, offsetof(ncclConfig_t, blocking)
 SAME(offsetof(struct nccl_config, net_name), 0, offsetof(ncclConfig_t, netName))
 SAME(offsetof(struct nccl_config, split_share), 0, offsetof(ncclConfig_t, splitShare))
 
-/* The prototypes of the header that ours were written after. */
+/* Compares the arguments of the header's functions with those that our prototypes were written from. */
 #define IS(function, ...)                                                                                    \
     _Static_assert(__builtin_types_compatible_p(__typeof__(function), ncclResult_t(__VA_ARGS__)),            \
                    #function " has other arguments")

@@ -28,12 +28,15 @@ void profile_begin_step(struct device *device);
 void profile_begin_span(struct device_stream *stream, const char *name, uint64_t size_bytes);
 void profile_end_span(struct device_stream *stream);
 
-/* Is a span open that is timed, so that a part of it can be? It must be on `stream`, unless that is NULL. */
+/*
+ * Is a span open that is timed? Only then can a part of it be timed. The span must be on `stream`, unless
+ * that is NULL.
+ */
 bool profile_is_on(const struct cuda_device *state, const struct device_stream *stream);
 /** Begin a part of the open span, on its stream. Parts do not nest. */
 void profile_begin_part(struct cuda_device *state, const char *name, enum profile_unit unit, double amount,
                         const char *way);
-/** End it. `queued` false: the call failed, and does not count. */
+/** End the part that was begun. `queued` false: the call failed, and the part does not count. */
 void profile_end_part(struct cuda_device *state, bool queued);
 
 /** CUDA_NOTE of a launch or another call, timed under its text as a part of the open span. */

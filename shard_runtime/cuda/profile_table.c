@@ -84,7 +84,10 @@ static void print_row(const struct profile_table *table, const struct profile_he
 static void print_rows(const struct profile_table *table, const struct profile_head *head, int parent,
                        FILE *out)
 {
-    /* the next row takes less time than the last, or as long and comes later in the table */
+    /*
+     * the next row to print takes less time than the one before, or takes as long and comes later in the
+     * table
+     */
     double below_ms = -1;
     int last = -1;
 

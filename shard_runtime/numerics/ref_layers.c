@@ -57,15 +57,18 @@ void ref_dropout(struct numerics *numerics, struct device_stream *stream, const 
         }
 }
 
-/* Phi, the cumulative distribution of the standard normal. erfc keeps its lower tail exact. */
+/*
+ * Phi, the cumulative distribution function of the standard normal distribution. erfc keeps its lower tail
+ * exact.
+ */
 static double normal_cdf(double x)
 {
     return 0.5 * erfc(-x * M_SQRT1_2);
 }
 
 /*
- * x/2 (1 + tanh(u)), the approximation of the same paper. As the logistic function of 2 u its lower tail is
- * exact.
+ * The approximation of Phi in the same paper, (1 + tanh(u)) / 2, computed as the logistic function of 2 u. So
+ * its lower tail is exact.
  */
 static double tanh_cdf(double x)
 {

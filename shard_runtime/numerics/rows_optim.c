@@ -76,7 +76,8 @@ static double sum_squares(const struct numerics *numerics, const float *x, size_
 void rows_sum_powers(struct numerics *numerics, struct device_stream *stream,
                      const struct numerics_sum_powers *run)
 {
-    if (run->p != 2) { /* rare: clipping by another norm than the second */
+    /* rare: a job clips by another norm than the 2-norm, and the slow loops of `ref` serve */
+    if (run->p != 2) {
         ref_sum_powers(numerics, stream, run);
         return;
     }

@@ -19,7 +19,8 @@ enum { S3_WORD_BYTES = 1024, S3_ETAG_BYTES = 192, S3_UPLOAD_BYTES = 1024 };
 /* Queries */
 
 struct s3_parameter {
-    const char *name, *value; /* value NULL: none, which a signature writes as "NAME=" */
+    /* value: NULL if the parameter of the query has none; a signature writes such a parameter as "NAME=" */
+    const char *name, *value;
 };
 
 /**

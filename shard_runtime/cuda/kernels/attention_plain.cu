@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(attention_
         UNROLL
         for (int r = 0; r < PLAIN_ROWS; r++) {
             const int query = first + warp * PLAIN_ROWS + r, key = tile + lane;
-            /* A query beyond the end scores as the last would. No thread reads it. */
+            /* For a query after the end of the sequence a score is computed too, but no thread reads it. */
             const bool sees = key < call.seq && (!call.causal || key <= query);
             const float score =
                 sees ? call.scale * plain_dot<D>(own + r * STEP, other + lane * STEP) : -INFINITY;

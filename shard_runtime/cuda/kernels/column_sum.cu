@@ -23,7 +23,10 @@ __global__ void __launch_bounds__(ROW_THREADS)
         for (int k = 0; k < N; k++)
             sum[k] += static_cast<double>(widen(row.at[k]));
     }
-    for (int k = 0; k < N; k++) /* the k-th of all lanes side by side, so that no two share a bank */
+    /*
+     * the k-th sums of all lanes of a warp are adjacent, so that no two lanes use one bank of shared memory
+     */
+    for (int k = 0; k < N; k++)
         room[(warp * N + k) * WARP + lane] = sum[k];
     block_barrier();
     if (warp != 0 || j >= cols)

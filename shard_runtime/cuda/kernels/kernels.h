@@ -76,9 +76,9 @@ MUST_CHECK int kernel_layer_norm(struct CUstream_st *stream, const void *x, cons
                                  const void *bias, void *y, float *mean, float *rstd, size_t rows,
                                  size_t cols, float eps, enum fsdp_dtype dtype);
 /**
- * x = a + dropout(b), rounded to `dtype`, as kernel_dropout and kernel_add give it, then LayerNorm of x. x
- * may be a or b; y may be none of them. b NULL: of a alone. norm->dropout is host, and may be set with either
- * dtype.
+ * Computes x = a + dropout(b), rounded to `dtype`, with the bits of kernel_dropout and kernel_add. Then
+ * computes LayerNorm of x into y. x may be a or b; y may be none of them. b NULL: LayerNorm of a alone.
+ * norm->dropout is in host memory, and may be set with either dtype.
  */
 MUST_CHECK int kernel_add_layer_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm);
 /** RMSNorm (Zhang and Sennrich, 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). */

@@ -62,7 +62,10 @@ static inline vf gelu_tanh(vf x)
     return x * tanh_gate(x, &bell, &rest);
 }
 
-/* s + x s (1 - s) dz/dx. s (1 - s) is 0 long before the square is cut, which keeps 0 * inf out. */
+/*
+ * Returns s + x s (1 - s) dz/dx. The square of x is limited, so that it is not infinite: 0 * infinity would
+ * be NaN. For such x, s (1 - s) is 0, so the limit changes no result.
+ */
 static inline vf gelu_tanh_slope(vf x)
 {
     const vf large = vf_set(1e6f);

@@ -15,14 +15,16 @@
  */
 static inline vf vf_exp(vf x)
 {
-    const float to_integer = 0x1.8p23f;  /* adding it leaves the nearest whole number in the low bits */
+    /* a sum of x and this number has the whole number nearest to x in its low bits */
+    const float to_integer = 0x1.8p23f;
     const float ln2_high = 0x1.62e4p-1f; /* 15 bits: its product with n is exact */
     const float ln2_low = 0x1.7f7d1cp-20f;
-    const float smallest = -87.33f; /* below it exp(x) is no normal number; 0 is within 1.2e-38 */
+    /* for a smaller x, exp(x) is no normal float32; the result 0 is then at most 1.2e-38 off */
+    const float smallest = -87.33f;
     const vf shifted = vf_fma(x, vf_set(0x1.715476p0f), vf_set(to_integer));
     const vf n = shifted - to_integer;
     const vf r = vf_fma(n, vf_set(-ln2_low), vf_fma(n, vf_set(-ln2_high), x));
-    /* 2^n as bits; what is left of to_integer leaves at the top */
+    /* the bits of 2^n; the shift drops the bits that to_integer had set */
     const vi power = (vi)(((vu)shifted + 127u) << 23);
     vf p = vf_set(0x1.6a2352p-10f);
 
