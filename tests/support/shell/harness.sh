@@ -93,14 +93,15 @@ pace() {
 # on a machine that is slow now, by as much as it takes longer to launch a worker.
 in_good_time() { [ "$2" -lt "$1" ] || [ "$2" -lt $(($1 * $(pace))) ]; }
 # port_block: the first of 100 TCP ports in a row for this script: no other script on this machine is given
-# them while it runs, and the kernel gives none of them out by itself. Each call takes another block.
+# them while it runs, and the kernel gives none of them out by itself. Nor does fsdprun choose one under Slurm
+# (launcher/slurm.h), as the daemons of a test's Slurm have such ports too. Each call takes another block.
 port_block() {
   local folder=/tmp/fsdp-test-ports-$(id -u)
   mkdir -p "$folder" && flock "$folder" bash -c '
-    for ((i = 0, block = $1 % 120; i < 120; i++, block = (block + 1) % 120)); do
+    for ((i = 0, block = $1 % 100; i < 100; i++, block = (block + 1) % 100)); do
       owner=$(cat "$0/$block" 2> /dev/null)
       [ -n "$owner" ] && [ -d "/proc/$owner" ] && continue
-      echo "$1" > "$0/$block"; echo $((20000 + 100 * block)); exit
+      echo "$1" > "$0/$block"; echo $((10000 + 100 * block)); exit
     done' "$folder" $$
 }
 # alive PATTERN: are there processes (no zombies) whose command line matches?
