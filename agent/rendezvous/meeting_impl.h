@@ -58,7 +58,7 @@ struct meeting {
     char host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
 };
 
-/* Meeting.c */
+/* In meeting.c */
 
 /** Ends the meeting with a failure. No effect if it is over. */
 void meeting_fail(struct meeting *meeting, int status, const char *words);
@@ -80,12 +80,12 @@ void meeting_on_timer(uv_timer_t *timer);
 /** Ends what this round has begun, if the round has not led to a coordinator. */
 void meeting_end_attempt(struct meeting *meeting);
 
-/* Meeting_member.c */
+/* In meeting_member.c */
 
 /** What the session reports; `arg` is the struct meeting. */
 extern const struct session_handlers meeting_session_handlers;
 
-/* Meeting_host.c */
+/* In meeting_host.c */
 
 /**
  * Returns whether nodes on other hosts can reach the endpoint. A loopback endpoint serves this host alone.

@@ -48,7 +48,7 @@ struct uplink {
     struct coordinator_end end; /* the result that this node ends with */
 };
 
-/* Uplink.c */
+/* In uplink.c */
 
 /** Reports the end of the run to this node. It leaves in order. */
 void uplink_finish(struct uplink *uplink);
@@ -77,7 +77,7 @@ void uplink_note_loss(struct uplink *uplink);
  */
 void uplink_join_again(struct uplink *uplink);
 
-/* Uplink_lease.c */
+/* In uplink_lease.c */
 
 /** Asks for the lease from now on, LEASE_BEATS times per lease. */
 void uplink_begin_to_ask(struct uplink *uplink);
@@ -95,7 +95,7 @@ bool uplink_note_end_of_lease(struct uplink *uplink);
 /** The same, and has the ranks stopped that may still run. */
 void uplink_look_at_lease(struct uplink *uplink);
 
-/* Uplink_messages.c */
+/* In uplink_messages.c */
 
 /** Handles a message of the coordinator; `uplink` is the struct uplink. */
 void uplink_take(void *uplink, const struct frame *frame);

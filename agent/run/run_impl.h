@@ -157,7 +157,7 @@ struct run {
     bool stuck;        /* a thread still waits for a disk, so it cannot be ended */
 };
 
-/* Run_member.c */
+/* In run_member.c */
 
 /** Performs the coordinator's messages for this node; `member` is the struct run. */
 coordinator_tell run_member;
@@ -208,7 +208,7 @@ bool run_lead_is_over(const struct run *run);
 void run_lead_wait(struct run *run);
 void run_lead_close(struct run *run);
 
-/* Run_desk.c */
+/* In run_desk.c */
 
 /**
  * Enters the run into the registry, and begins to answer. Called once the run goes on, so that no worker is
@@ -218,7 +218,7 @@ void run_desk_open(struct run *run);
 /** Leaves the registry, with run->status and run->line as the end. */
 void run_desk_close(struct run *run);
 
-/* Run_open.c */
+/* In run_open.c */
 
 /** Makes run->rundir, if the run has a directory. Touches no file: rundir_begin() must follow. */
 enum fsdp_status run_name_directory(struct run *run, struct fsdp_err *err);
@@ -238,7 +238,7 @@ enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err);
 enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous,
                                          struct fsdp_err *err);
 
-/* Run.c */
+/* In run.c */
 
 /** Prints a line of fsdprun on the console, or on stderr if there is no console yet. */
 void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -256,12 +256,12 @@ void run_refuse(struct run *run, int exit_status, const char *why);
  */
 void run_stop_before_start(struct run *run, int signal);
 
-/* Run_directory.c */
+/* In run_directory.c */
 
 /** Begins to look whether the run directory of the coordinator is still there. */
 void run_watch_directory(struct run *run);
 
-/* Run_end.c */
+/* In run_end.c */
 
 /**
  * Ends the run after its world: waits until all output is written. Also called if there is no world. `arg` is

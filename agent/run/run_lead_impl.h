@@ -17,17 +17,17 @@
 
 #include "agent/run/run_impl.h"
 
-/* Run_lead_claim.c */
+/* In run_lead_claim.c */
 
 /** Ends the wait for the lead. */
 void run_lead_end_wait(struct run *run);
 
-/* Run_lead_hold.c */
+/* In run_lead_hold.c */
 
 /** This node may not lead any more, as `words` say. No effect if it does not lead. */
 void run_lead_end(struct run *run, const char *words);
 
-/* Run_lead_directory.c */
+/* In run_lead_directory.c */
 
 /** Opens the run directory on the disk's thread. When it is open, the node takes over. */
 void run_lead_open_directory(struct run *run);

@@ -60,7 +60,7 @@ struct s3_answer {
     bool may_repeat;
 };
 
-/* S3_request.c */
+/* In s3_request.c */
 
 /**
  * Sends the request again and again until it succeeds, or until client->patience allows no more tries. The
@@ -73,7 +73,7 @@ enum fsdp_status s3_request_send(struct s3_client *client, struct s3_lane *lane,
 enum fsdp_status s3_request_send_alone(struct s3_client *client, const struct s3_request *request,
                                        struct s3_answer *answer, struct fsdp_err *err);
 
-/* S3_lane.c */
+/* In s3_lane.c */
 
 /** Takes a connection that is kept, or makes one. FSDP_ERR_NOMEM */
 enum fsdp_status s3_lane_take(struct s3_lane **out, struct s3_client *client, struct fsdp_err *err);

@@ -24,13 +24,13 @@ struct io_s3_place {
     char name[IO_S3_NAME_BYTES]; /* the last part of the path; "": too long to be one of ours */
 };
 
-/* Io_s3.c */
+/* In io_s3.c */
 
 /** Describes the object or directory at `at`. */
 void io_s3_describe(const struct s3_location *at, bool is_directory, uint64_t size_bytes,
                     struct io_stat *out);
 
-/* Io_s3_store.c */
+/* In io_s3_store.c */
 
 /** Sets errno for an error of the store. Returns -1. */
 int io_s3_fail(const struct fsdp_err *err);
@@ -43,7 +43,7 @@ enum fsdp_status io_s3_client(struct s3_client **out, struct fsdp_err *err);
 /** Returns how large the parts of an object of `size_bytes` are; 0: it is too large. */
 uint64_t io_s3_part_bytes(uint64_t size_bytes);
 
-/* Io_s3_place.c */
+/* In io_s3_place.c */
 
 /** Is it the name of a published checkpoint? It stands for another directory. */
 bool io_s3_is_step(const char *name);
@@ -70,7 +70,7 @@ int io_s3_resolve_directory(struct s3_client *client, struct s3_location *at, co
 /** Makes place->at the object of a file in a directory that stands for another one. */
 int io_s3_resolve_file(struct io_s3_place *place);
 
-/* Io_s3_file.c */
+/* In io_s3_file.c */
 
 /** Enters a file. Returns its descriptor. */
 int io_s3_add_file(const struct io_s3_place *place, enum io_s3_kind kind, uint64_t size_bytes);

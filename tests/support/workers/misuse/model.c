@@ -171,7 +171,7 @@ void misuse_parameters(void)
     HOLD(memory.parameters == 0 && memory.arena == 0);
 }
 
-/* Optimizer.h */
+/* In optimizer.h */
 
 static enum fsdp_status make_optimizer(struct fsdp_optimizer_options options)
 {
@@ -293,7 +293,7 @@ void misuse_checkpoint(void)
     fsdp_module_destroy(root);
 }
 
-/* Forecast.h */
+/* In forecast.h */
 
 static enum fsdp_status forecast(const struct fsdp_model_options *options, struct fsdp_forecast_world world)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Context.h */
+/* In context.h */
 
 static enum fsdp_status open_context(const struct fsdp_context_options *options)
 {
