@@ -85,7 +85,7 @@ struct agent_progress {
     uint64_t tokens; /* consumed by all ranks so far */
     double loss, grad_norm, tokens_per_s;
     uint64_t memory_bytes; /* the largest of this node's ranks */
-    enum fsdp_phase phase; /* the phase of rank 0, or of this node's first rank */
+    enum fsdp_phase phase; /* of this node's first rank, which is rank 0 on the first node */
     bool stopping;
 };
 

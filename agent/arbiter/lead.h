@@ -61,8 +61,8 @@ enum lead_role {
     LEAD_WATCHES = 1,
     LEAD_LEADS,
     /*
-     * this agent has stopped leading, and writes into the record that the run is over, or that it has left
-     * the run
+     * This agent has stopped leading. It has yet to write into the record that the run is over, or that the
+     * agent could not lead and has left.
      */
     LEAD_RESIGNS,
     LEAD_OVER /* the run is over, as this agent or another one has written; or this agent has left */

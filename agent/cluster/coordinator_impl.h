@@ -364,7 +364,10 @@ void coordinator_ask_to_leave(struct coordinator *coordinator);
 void coordinator_hold(struct coordinator *coordinator, int node);
 /** Writes for the next coordinator which nodes were lost often, or are slow. */
 void coordinator_note_suspects(const struct coordinator *coordinator, struct leader_progress *progress);
-/** Takes such notes of an earlier coordinator. The loss of the node that led then is counted too. */
+/**
+ * Takes over the notes of an earlier coordinator about nodes. Its own node was lost with it, and gets a
+ * strike, unless it is this coordinator's node too.
+ */
 void coordinator_take_suspects(struct coordinator *coordinator, const struct leader_progress *progress);
 /**
  * Puts a node that takes part into quarantine for `aside_ms`, because its rank `slow_rank` is slow, and

@@ -100,7 +100,8 @@ void daemon_channel_look(struct client *client)
         } else if (n == (ssize_t)sizeof message.word) {
             take_word(client, message.word);
         } else {
-            daemon_channel_close(client); /* the socket has ended, or the fsdprun is of another build */
+            /* the job's processes have closed their end of the socket, or its fsdprun is of another build */
+            daemon_channel_close(client);
         }
     }
 }

@@ -264,7 +264,8 @@ void run_watch_directory(struct run *run);
 /* In run_end.c */
 
 /**
- * Ends the run after its world: waits until all output is written. Also called if there is no world. `arg` is
+ * Begins to end the run on this node: its world has ended, or it never had one. Does not block. The loop ends
+ * the run later, after the waits that run_end.c lists: for the disk, and for readers of the output. `arg` is
  * the struct run.
  */
 void run_world_ended(void *arg);

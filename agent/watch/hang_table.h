@@ -23,7 +23,7 @@ struct cJSON;
 
 /* Begins as zeros; hang_table_clear() ends it. */
 struct hang_table {
-    struct cJSON *rows; /* rows from nodes without the culprit; NULL: none */
+    struct cJSON *rows; /* of the reports of nodes on which no rank is the culprit; NULL: none was added */
     int n_waiting, n_omitted;
     char waits_in[160];
 };

@@ -111,7 +111,10 @@ static enum fsdp_status name_temporary(const struct checkpoint_save_options *opt
     return FSDP_OK;
 }
 
-/* Takes the directory's lock, and removes unfinished saves of processes that have ended. */
+/*
+ * Makes the directory and takes its lock. With the lock, removes unfinished saves of processes that have
+ * ended; some file systems have no locks.
+ */
 static enum fsdp_status begin_alone(const struct checkpoint_save_options *options,
                                     struct directory_lock **locks, struct fsdp_io *io, const char *directory,
                                     struct fsdp_err *err)

@@ -29,8 +29,8 @@ void profile_begin_span(struct device_stream *stream, const char *name, uint64_t
 void profile_end_span(struct device_stream *stream);
 
 /*
- * Is a span open that is timed? Only then can a part of it be timed. The span must be on `stream`, unless
- * that is NULL.
+ * Returns true if a span that is timed is open on `stream`, and no part of it is open. NULL: a span on any
+ * stream counts. Only after true may the caller call profile_begin_part().
  */
 bool profile_is_on(const struct cuda_device *state, const struct device_stream *stream);
 /** Begin a part of the open span, on its stream. Parts do not nest. */

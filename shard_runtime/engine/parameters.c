@@ -147,8 +147,9 @@ static void place(const struct fsdp_parameter *p, struct layout_rows rows, struc
 }
 
 /*
- * If several ranks hold the same rows, one of them saves these. It is replica 0 and, if the parameter is not
- * split, part 0 of the tensor group.
+ * Returns whether another rank saves this rank's part of parameter `index`. Of the ranks that hold the same
+ * rows, one saves them: that of replica 0. If the parameter is not split, it is also part 0 of the tensor
+ * group. If every rank holds all of the parameter, it is also the first of the ranks that shard.
  */
 static bool is_saved_elsewhere(const struct fsdp_model *model, int index)
 {

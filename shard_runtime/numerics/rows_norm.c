@@ -169,7 +169,7 @@ void rows_norm_backward(struct numerics *numerics, struct device_stream *stream,
     struct backward_work w = { .kernels = kernels_of(numerics), .run = run };
 
     (void)stream;
-    /* if all is less than a grain of work, one thread computes all chunks */
+    /* if all is at most a grain of work, the caller's thread computes all chunks */
     parallel_for(numerics->threads, chunk_count(run->rows),
                  run->rows * run->cols > GRAIN_ELEMS ? 1 : MAX_CHUNKS, norm_backward_piece, &w);
     add_chunks(&w, 0, run->dweight, run->dweight_dtype, run->accumulate_dweight);

@@ -61,9 +61,9 @@ struct state_piece {
     size_t at;             /* in the chunk, in elements */
 };
 /**
- * Go on to the next piece of the chunk. *piece is the last one, or all zeros to begin. starts[i] is the place
- * on the line at which tensor i begins, and starts[n_tensors] is the end of the line. Returns false at the
- * end of the chunk.
+ * Sets *piece to the next piece of the chunk. Before the first call *piece is all zeros; each later call gets
+ * the piece that the call before it has written. Tensor i begins at place starts[i] of the line, and
+ * starts[n_tensors] is the end of the line. Returns false, with *piece unchanged, if no piece is left.
  */
 bool state_chunk_next(const struct state_chunk *chunk, const size_t *starts, struct state_piece *piece);
 
