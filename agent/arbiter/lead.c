@@ -90,8 +90,13 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms)
 
 void lead_sit(struct lead *lead, int seat)
 {
+    const bool rested = lead->rests;
+    const int64_t soon_ms = lead->began_ms + lease_of(lead) / LEAD_READS;
+
     lead->rests = is_last(seat);
     lead->is_early = lead->call != LEAD_NO_CALL;
+    if (rested && !lead->rests && lead->next_ms > soon_ms)
+        lead->next_ms = soon_ms; /* a spare has a seat: the next read was put off for a lease */
 }
 
 static void watch_again(struct lead *lead)

@@ -174,7 +174,7 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms);
  * This agent is a member in seat `seat`; -1: it is a spare. Members above LEAD_LAST_SEAT would claim last.
  * So, until they stand, they read the record only once in a lease, and a store of many agents is read by few.
  * If a read is in progress now, the next one is not put off: the answer may be too early to show their
- * leader's record.
+ * leader's record. A spare that gets a lower seat reads again as soon as the others do.
  */
 void lead_sit(struct lead *lead, int seat);
 /**

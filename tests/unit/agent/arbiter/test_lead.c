@@ -317,6 +317,21 @@ Test(lead, a_member_that_sits_down_during_a_read_reads_again_soon)
     cr_assert(n_reads >= 9 && n_reads <= 11, "%d reads", n_reads);
 }
 
+Test(lead, a_spare_that_gets_a_seat_reads_again_soon)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    agents[1].is_dead = true;
+    lead_sit(&agents[2].lead, -1);
+    pass(LEASE / 5); /* it has read, and the next read would be a lease later */
+
+    lead_sit(&agents[2].lead, 2);
+    n_reads = 0;
+    pass(LEASE / 5);
+
+    cr_assert(n_reads >= 1 && n_reads <= 2, "%d reads", n_reads);
+}
+
 Test(lead, a_member_of_a_high_seat_reads_once_in_a_lease_until_it_stands)
 {
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
