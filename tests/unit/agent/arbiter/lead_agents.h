@@ -36,10 +36,12 @@ static int64_t now;
 /* A new process: it has an identity of its own. */
 static inline void make(int i)
 {
-    static int n_made;
+    static unsigned char n_made;
     struct leader_record self = { .run = RUN, .lease_ms = LEASE };
 
-    snprintf((char *)self.identity, sizeof self.identity, "agent %d, %d", i, n_made++);
+    self.identity[0] = 'a';
+    self.identity[1] = (unsigned char)i;
+    self.identity[2] = n_made++;
     agents[i] = (struct agent){ .is_dead = false };
     lead_init(&agents[i].lead, &self, now);
 }
