@@ -55,10 +55,12 @@ cd "$SOURCE" || exit 1
 mkdir "$WORK/elsewhere"
 cp "$F" "$WORK/elsewhere/fsdprun"
 ln -s "$F" "$WORK/elsewhere/torchrun"
+printf '#!/bin/sh\n[ "$1" != -u ] || shift\nexec sh "$@"\n' > "$WORK/python"; chmod +x "$WORK/python"
 check_eq "a job runs under the fsdprun next to the agent, not under the client's" "$(readlink -f "$F")" \
   "$("$WORK/elsewhere/fsdprun" --agent "$S" sh -c 'readlink /proc/$PPID/exe')"
-check_eq "called torchrun it is torchrun there, and FSDPRUN_AGENT serves as --agent" "$(echo 'print("yes")' > "$WORK/x"; echo yes)" \
-  "$(FSDPRUN_AGENT=$S PYTHON_EXEC=$(command -v python3) "$WORK/elsewhere/torchrun" "$WORK/x")"
+echo 'echo yes' > "$WORK/x"
+check_eq "called torchrun it is torchrun there, and FSDPRUN_AGENT serves as --agent" yes \
+  "$(FSDPRUN_AGENT=$S PYTHON_EXEC=$WORK/python "$WORK/elsewhere/torchrun" "$WORK/x")"
 
 # a job trains to the same bits
 tiny_job "$WORK/train.yaml"

@@ -57,12 +57,12 @@ check "the nodes have places of their own" test "$(cat two/place.0)" != "$(cat t
 # The limit.
 check_status "without memory for them" 0 "$RUN" --snapshot-memory 0 "$TOY/toy" env=FSDPRUN_SNAPSHOT_DIR
 check_match "there is no such directory" "FSDPRUN_SNAPSHOT_DIR unset" "$(cat "$WORK/out")"
-if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
+if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --clear-groups test -x "$TOY/toy" 2> /dev/null; then
   check_status "more than /dev/shm holds is refused to users who may not mount" 78 setpriv --reuid 65534 --clear-groups \
     "$RUN" --snapshot-memory 1000T "$TOY/toy"
   check_match "... with the remedy" "shm-size" "$(cat "$WORK/err")"
 else
-  skip "more than /dev/shm holds is refused" "needs root to become another user"
+  skip "more than /dev/shm holds is refused" "needs root, to become another user, who can reach the programs"
 fi
 no_watches() { unshare -rU sh -c 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"' sh "$RUN" "$@" "$TOY/toy" env=FSDPRUN_SNAPSHOT_DIR; }
 if unshare -rU sh -c 'echo 0 > /proc/sys/user/max_inotify_instances' 2> /dev/null; then

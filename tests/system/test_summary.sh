@@ -3,24 +3,21 @@ source tests/support/shell/harness.sh
 source tests/support/shell/train.sh
 F=$BIN/fsdprun
 S=$WORK/summary.json
-key() {
-  python3 -c 'import json, sys; o = json.load(open(sys.argv[1])); print(*[eval("o" + k) for k in sys.argv[2:]])' "$S" "$@"
-}
-adds_up() {
-  python3 -c 'import json, sys; o = json.load(open(sys.argv[1])); sys.exit(abs(sum(o["seconds_by"].values()) - o["seconds"]) > 0.0005)' "$S"
-}
+# key EXPRESSION...: of the summary, for jq
+key() { jq -r "[$(printf '(%s), ' "$@") empty] | map(tostring) | join(\" \")" "$S"; }
+adds_up() { [ "$(key '(.seconds_by | add) - .seconds | fabs <= 0.0005')" = true ]; }
 
 # A worker that takes TERM and stays: each restart waits a second for it.
 check_status "a program fails in each of three generations" 3 "$F" --nproc-per-node 2 --max-restarts 2 --shutdown-timeout 1 \
   --log-dir "$WORK/logs" --summary "$S" "$TOY/toy" rank=0 "catch=15:$WORK/term" rank=0 "touch=$WORK/up" rank=0 hang \
   gen=0 "lines=1:$WORK/up" gen=1 "lines=2:$WORK/up" gen=2 "lines=3:$WORK/up" exit=3
 check_eq "its status, generations, restarts and cause" "3 3 2 exit 1 3 2" \
-  "$(key '["status"]' '["generations"]' '["restarts"]' '["first_cause"]["class"]' '["first_cause"]["rank"]' '["first_cause"]["exit_code"]' '["first_cause"]["generation"]')"
-check_eq "and its run directory" "$(echo "$WORK"/logs/*)" "$(key '["run_dir"]')"
-check_eq "two restarts took two seconds at least, and nodes were not waited for" "True 0.0" \
-  "$(key '["seconds_by"]["restarting"] >= 2' '["seconds_by"]["waiting"]')"
+  "$(key '.status' '.generations' '.restarts' '.first_cause.class' '.first_cause.rank' '.first_cause.exit_code' '.first_cause.generation')"
+check_eq "and its run directory" "$(echo "$WORK"/logs/*)" "$(key '.run_dir')"
+check_eq "two restarts took two seconds at least, and nodes were not waited for" "true true" \
+  "$(key '.seconds_by.restarting >= 2' '.seconds_by.waiting == 0')"
 check "the parts add up" adds_up
-check_eq "a program has no steps" False "$(key '.get("steps") is not None')"
+check_eq "a program has no steps" false "$(key '.steps != null')"
 
 tiny_job "$WORK/job.yaml"
 "$F" --summary "$S" "$WORK/job.yaml" --set train.steps=2000 --set checkpoint.every=10 --set checkpoint.async=false > "$WORK/out" 2>&1 & job=$!
@@ -29,18 +26,18 @@ wait_until 60 has_saved 0
 kill -KILL "$(sed -n 's/.*"spawn", "generation": 0, "rank": 1, "pid": \([0-9]*\).*/\1/p' "$WORK/runs/tiny/events.jsonl")"
 wait_until 60 has_saved 1
 kill -TERM $job; wait $job
-check_eq "a job that restarted and was stopped" "143 143 2 1 stopped" "$? $(key '["status"]' '["generations"]' '["restarts"]' '["first_cause"]["class"]')"
-check_eq "did steps, trained and lost time" "True True True" "$(key '["steps"] >= 12' '["seconds_by"]["training"] > 0' '["seconds_by"]["restarting"] > 0')"
+check_eq "a job that restarted and was stopped" "143 143 2 1 stopped" "$? $(key '.status' '.generations' '.restarts' '.first_cause.class')"
+check_eq "did steps, trained and lost time" "true true true" "$(key '.steps >= 12' '.seconds_by.training > 0' '.seconds_by.restarting > 0')"
 check "the parts add up" adds_up
-check_eq "saves, and the failure" "True True 1 True True" "$(key '["saves"] >= 2' '["seconds_by"]["saving"] > 0' '["failures"]' \
-  '["effective"] < 1' '["advice"]["every_steps"] >= 1')"
+check_eq "saves, and the failure" "true true 1 true true" "$(key '.saves >= 2' '.seconds_by.saving > 0' '.failures' \
+  '.effective < 1' '.advice.every_steps >= 1')"
 check_match "it ends with where its time went, above the cause" \
   "fsdprun: 0:[0-9]+: training [0-9.]+ %, saving [0-9.]+ %, restarts [0-9.]+ % \(1\), starting [0-9.]+ %; effective [0-9.]+ %" \
   "$(tail -n 3 "$WORK/out" | grep '^fsdprun: 0:')"
 check_match "which stays the last line" "^fsdprun: stopped by SIGTERM$" "$(tail -n 1 "$WORK/out")"
 check_status "a job that ends well" 0 "$F" --summary "$S" "$WORK/job.yaml" --set run.name=well --set train.steps=7
-check_eq "has its steps and no cause" "0 1 0 7 None $WORK/runs/well" \
-  "$(key '["status"]' '["generations"]' '["restarts"]' '["steps"]' '["first_cause"]' '["run_dir"]')"
+check_eq "has its steps and no cause" "0 1 0 7 null $WORK/runs/well" \
+  "$(key '.status' '.generations' '.restarts' '.steps' '.first_cause' '.run_dir')"
 
 rm "$S"
 check_status "a folder that is not there" 2 "$F" --summary "$WORK/none/s" "$TOY/toy" "touch=$WORK/ran"
@@ -58,5 +55,5 @@ for i in 0 1; do
 done
 wait "${nodes[@]}"
 S=$WORK/node0
-check_eq "of two nodes the host writes it, the time that it waited too" "0 1 True no" \
-  "$(key '["status"]' '["generations"]' '["seconds_by"]["waiting"] > 0') $(test -e "$WORK/node1" && echo yes || echo no)"
+check_eq "of two nodes the host writes it, the time that it waited too" "0 1 true no" \
+  "$(key '.status' '.generations' '.seconds_by.waiting > 0') $(test -e "$WORK/node1" && echo yes || echo no)"

@@ -211,7 +211,7 @@ WorldTest(state_dict, the_optimizers_state_is_gathered_and_broadcast_too, optimi
 
 Test(state_dict, so_is_a_state_in_a_file, .timeout = 120)
 {
-    char directory[] = "/tmp";
+    char directory[] = BUILD_DIR; /* on a disk */
 
     for (int W = 1; W <= 3; W += 2)
         world_run(W, optimizer_there_and_back, directory);
