@@ -63,9 +63,9 @@ check "each rank has its log" test -s "$WORK/runs/two/logs/g0/rank0/stdout.log" 
 
 # Two ranks on each node: shared memory inside, TCP across. A worker of node 1 is killed on the way. Both nodes have
 # the last step in memory. No save is on its way, which would keep one of the two slots.
-both calm --nproc-per-node 2 --set train.steps=60
+both calm --nproc-per-node 2 --set train.steps=200
 check_both "two nodes of two ranks end with 0" "0 0" calm
-both hit --nproc-per-node 2 --set train.steps=60 --set checkpoint.snapshot_every=1 --set checkpoint.every=99999
+both hit --nproc-per-node 2 --set train.steps=200 --set checkpoint.snapshot_every=1 --set checkpoint.every=99999
 RUN=$WORK/runs/hit
 wait_until 120 has_logged "$RUN" 0 6 && kill -KILL "$(pid_of "$RUN" 0 3)"
 check_both "with a rank of node 1 killed they end with 0 all the same" "0 0" hit
@@ -74,11 +74,11 @@ check_eq "node 0 has the event of its end" 1 \
 check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
 check_match "from memory, with at most one step lost" '"source": *"memory".*"lost_steps": *[01],' "$(grep -E '"(resume|timeline)"' "$RUN/events.jsonl" | tr '\n' ' ')"
 check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
-last=checkpoints/step-00000060
+last=checkpoints/step-00000200
 check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
 
 # Node 1 is cut off for longer than the lease: its agent joins again, with the node rank that it had.
-both back --nproc-per-node 2 --set train.steps=60 --set checkpoint.snapshot_every=1
+both back --nproc-per-node 2 --set train.steps=200 --set checkpoint.snapshot_every=1
 RUN=$WORK/runs/back
 wait_until 120 has_logged "$RUN" 0 6
 cut_link
