@@ -19,10 +19,9 @@ launcher=$!
 at_exit() { kill -KILL "$launcher" 2> /dev/null; }
 RUN=$WORK/runs/hit
 killed=0
-logged_or_over() { has_logged "$RUN" "$1" "$2" || ! kill -0 "$launcher" 2> /dev/null; }
 for ((g = 0; g < KILLS; g++)); do
   lines=$((RANDOM % 8 + 1)) rank=$((RANDOM % W))
-  wait_until 120 logged_or_over $g $lines && has_logged "$RUN" $g $lines || break
+  await_logged "$RUN" $g $lines "$launcher" || break
   pid=$(pid_of "$RUN" $g $rank)
   kill -KILL "$pid" && killed=$((killed + 1))
   echo "# generation $g: rank $rank (pid $pid) after $lines logged steps" >&2

@@ -8,7 +8,7 @@
 W=3
 KILLS=8
 [ -z "${FSDP_NIGHTLY:-}" ] || KILLS=200
-STEPS=$((40 * KILLS))
+STEPS=$((150 * KILLS)) # a step takes about a millisecond: far more than the script needs
 seed=${FSDP_TEST_SEED:-$RANDOM}
 RANDOM=$seed
 echo "# FSDP_TEST_SEED=$seed" >&2
@@ -35,7 +35,7 @@ launcher=$!
 killed=0
 for ((g = 0; g < KILLS; g++)); do
   lines=$((RANDOM % 30 + 2)) rank=$((RANDOM % W))
-  wait_until 120 has_logged "$WORK/runs/hit" $g $lines || break
+  await_logged "$WORK/runs/hit" $g $lines "$launcher" || break
   kill -KILL "$(pid_of "$WORK/runs/hit" $g $rank)" && killed=$((killed + 1))
 done
 wait "$launcher"

@@ -55,4 +55,8 @@ pid_of() {
 
 # logged_lines RUN GENERATION: how many steps this generation has logged.
 logged_lines() { grep -c "\"generation\": *$2[,}]" "$1/metrics.jsonl" 2> /dev/null; }
+# await_logged RUN GENERATION N PID: waits until the generation has logged N steps; false if the process, which
+# runs the job, has ended before.
+await_logged() { wait_until 120 logged_or_over "$@" && has_logged "$@"; }
+logged_or_over() { has_logged "$@" || ! kill -0 "$4" 2> /dev/null; }
 has_logged() { [ "$(logged_lines "$1" "$2")" -ge "$3" ] 2> /dev/null; }
