@@ -7,9 +7,10 @@ cd "$WORK" || exit 1
 RUN=$BIN/fsdprun
 cat > worker << 'SH'
 #!/bin/bash
-# worker FOLDER: each node saves step-1, and then node 0 alone saves step-2. Rank 0 fails, twice.
+# worker FOLDER: each node saves step-1, and then node 0 alone saves step-2. Rank 0 fails, twice. What the agent links
+# to write it to a disk (.persist-N) may be there for a moment.
 d=$FSDPRUN_SNAPSHOT_DIR g=$TORCHELASTIC_RESTART_COUNT
-(cd "$d" && find . -type f | sort | xargs) > "$1/seen.$g.$RANK.tmp"
+(cd "$d" && find . -name '.persist-*' -prune -o -type f -print | sort | xargs) > "$1/seen.$g.$RANK.tmp"
 mv "$1/seen.$g.$RANK.tmp" "$1/seen.$g.$RANK"
 echo "$d" > "$1/place.$RANK"
 save() { mkdir "$d/.part" && echo "$g" > "$d/.part/node$GROUP_RANK" && mv "$d/.part" "$d/$1"; }
