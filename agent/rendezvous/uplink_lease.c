@@ -1,6 +1,6 @@
 /*
- * The lease of this node: the uplink asks the coordinator for more time, and looks whether it is over. A beat
- * asks on the session, a pulse beside it.
+ * The lease of this node: the uplink asks the coordinator for more time, and looks whether the lease is over.
+ * A beat is a message of the session that asks; a pulse is a datagram that asks.
  */
 #include "agent/rendezvous/uplink_impl.h"
 

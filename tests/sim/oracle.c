@@ -334,7 +334,7 @@ static void check_take_over(const struct process *process)
 
 /*
  * A leader stays for a lease, and up to 1.1, for nodes that have not taken the job's end. If a node's loop
- * stands still for longer than that lease, nobody is left to tell the node how the job ended.
+ * stands still for longer than that lease, no node is left that could tell it how the job ended.
  */
 static bool slept_through_the_end(const struct process *process)
 {
