@@ -26,10 +26,11 @@ program=$SOURCE/tests/conformance/programs/frameworks.py
 wrap() { timeout 600 "$env/bin/python" -m fsdprun.wrap "$@"; }
 accelerate() { wrap accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no --max_restarts 1 "$@"; }
 fabric() { PET_MAX_RESTARTS=1 wrap fabric run --accelerator cpu --strategy ddp --devices 2 "$@"; } # its command has no such option
+lightning_run() { PYTHONPATH=$(dirname "$frameworks")/../lightning-run PET_MAX_RESTARTS=1 wrap lightning run model --accelerator cpu --strategy ddp --devices 2 "$@"; }
 # Trainers of Lightning and transformers come without a command of their own.
 lightning() { wrap python -m torch.distributed.run --nproc-per-node 2 --max-restarts 1 "$@"; }
 transformers() { lightning "$@"; }
-for framework in accelerate fabric lightning transformers; do
+for framework in accelerate fabric lightning_run lightning transformers; do
   mkdir "$WORK/$framework"
   check_status "$framework: a rank is killed, and the command ends with 0" 0 $framework "$program" $framework "$WORK/$framework" || tail -n 30 "$WORK/err"
   check_eq "$framework: ... two ranks did each step once" "$(seq -f 'step %g of 2' 6)" "$(grep ^step "$WORK/$framework/lines")"

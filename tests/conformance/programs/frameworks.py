@@ -1,7 +1,8 @@
 """Trains a small model by a framework's own loop, saves by its own means after every step, and loses a rank on the way.
 
-frameworks.py FRAMEWORK DIR: FRAMEWORK is accelerate, fabric (Lightning's), lightning (its Trainer) or transformers; with
-"fails" the program exits with 41. In the first life of the world rank 1 kills itself by SIGKILL in step 4, and the world goes on after step 3.
+frameworks.py FRAMEWORK DIR: FRAMEWORK is accelerate, fabric (Lightning's), lightning_run (the same of an older Lightning),
+lightning (its Trainer) or transformers; with "fails" the program exits with 41. In the first life of the world rank 1 kills
+itself by SIGKILL in step 4, and the world goes on after step 3.
 DIR takes the checkpoints and `lines`: "step N of RANKS", written when step N is saved, and "killed".
 """
 
@@ -78,6 +79,16 @@ def train_by_accelerate():
 def train_by_fabric():
     from lightning_fabric import Fabric
 
+    train_by(Fabric)
+
+
+def train_by_lightning_run():
+    from lightning.fabric import Fabric
+
+    train_by(Fabric)
+
+
+def train_by(Fabric):
     fabric = Fabric()  # as the command line has said, which also counts as its launch
     model, optimizer, batch_of = parts()
     model, optimizer = fabric.setup(model, optimizer)
@@ -145,7 +156,7 @@ def train_by_transformers():
 
 
 torch.set_num_threads(1)
-{"accelerate": train_by_accelerate, "fabric": train_by_fabric, "lightning": train_by_lightning,
- "transformers": train_by_transformers}[framework]()
+{"accelerate": train_by_accelerate, "fabric": train_by_fabric, "lightning_run": train_by_lightning_run,
+ "lightning": train_by_lightning, "transformers": train_by_transformers}[framework]()
 if dist.is_initialized():
     dist.destroy_process_group()
