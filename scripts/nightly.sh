@@ -30,6 +30,7 @@ fuzz          400  every target of tests/fuzz
 sim           400  simulated nodes: many histories, and every planted bug is found
 bench         520  every bench, for one iteration, and memory against the plan
 install       330  the wheel and the tarball on roots of Debian 12 and 13, with PyTorch; accelerate, Lightning, transformers; the same bytes twice
+slurm         300  the cases under a real Slurm, five times, with a time limit; it fails where there is no Slurm. Sample: the time limit
 faults        720  every fault of a node, in network namespaces, and hangs of ranks; tables of what they cost and what was named
 TABLE
 }
@@ -61,6 +62,11 @@ part_tsan() { build tsan; }
 part_fuzz() {
   if [ -n "${FSDP_NIGHTLY:-}" ]; then one_result build fuzz FUZZ_SECONDS=120
   else one_result eval 'build fuzz FUZZ_ONLY=tcpstore FUZZ_SECONDS=60 && build fuzz FUZZ_SECONDS=10'; fi
+}
+# The test command has done each case once, but for those that take a minute.
+part_slurm() {
+  if [ -n "${FSDP_NIGHTLY:-}" ]; then local -x FSDP_SLURM_ROUNDS=5; else local -x FSDP_SLURM_CASES=time_limit; fi
+  build tests-build && FSDP_TEST_ONLY=test_slurm tests/run system
 }
 part() { # NAME
   local function=part_${1//-/_}
@@ -95,7 +101,7 @@ case ${1:-} in
 --list) parts; exit ;;
 --sample) part "$2"; exit ;;
 esac
-install_packages $packages_build $packages_data $packages_test || exit 1
+install_packages $packages_build $packages_data $packages_test $packages_ci || exit 1
 case ${1:-} in
 --until) in_turn "$2"; exit ;;
 -*) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;

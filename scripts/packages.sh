@@ -7,7 +7,7 @@ packages_build="gcc libc6-dev make pkg-config git ca-certificates libuv1-dev lib
 packages_data="bible-kjv"
 packages_test="libcriterion-dev g++ jq strace nftables iproute2 procps clang-14 libclang-rt-14-dev libomp-14-dev util-linux zip unzip patchelf"
 packages_pytorch="python3 python3-venv" # scripts/test-pytorch.sh; .ci/run alone installs them
-packages_ci="clang-format-14 valgrind slurmctld slurmd slurm-client slurm-wlm-basic-plugins systemd-container zsh fish mandoc man-db etcd-server debootstrap" # for tests that are skipped without; .ci/run alone
+packages_ci="clang-format-14 valgrind slurmctld slurmd slurm-client slurm-wlm-basic-plugins systemd-container zsh fish mandoc man-db etcd-server debootstrap" # for tests that are skipped without; .ci/run and scripts/nightly.sh
 packages_lint="clang-tidy-14 clang-format-14 cppcheck cloc" # make lint, make format, scripts/size.sh; no script installs them
 
 # install_packages NAME...: installs what is missing, by apt, with sudo when not root. Says what is missing

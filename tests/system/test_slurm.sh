@@ -1,6 +1,6 @@
 # The zero-option runs under a real Slurm of four nodes: jobs, a task a GPU, arrays, heterogeneous steps, requeue,
-# preemption, the time limit, lost nodes and lost daemons. FSDP_SLURM_ROUNDS=N repeats all of it (nightly: five times),
-# FSDP_SLURM_CASES="requeue preemption" runs some.
+# preemption, the time limit, lost nodes and lost daemons. FSDP_SLURM_ROUNDS=N repeats all of it (the nightly part slurm:
+# five times), FSDP_SLURM_CASES="requeue preemption" runs some. A whole nightly run fails where there is no Slurm.
 # Shares: Slurm
 # Long
 source tests/support/shell/harness.sh
@@ -8,8 +8,8 @@ source tests/support/shell/train.sh
 source tests/support/shell/slurm.sh
 export PATH=$BIN:$PATH
 if missing=$(slurm_missing); then
-  skip "jobs under a real Slurm" "$missing is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
-  exit 0
+  slurm_cannot "jobs under a real Slurm" "$missing is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
+  exit
 fi
 at_exit() {
   [ ! -s "$WORK/munge/pid" ] || kill "$(cat "$WORK/munge/pid")"
@@ -18,7 +18,7 @@ at_exit() {
 slurm_up 127.0.0. linuxproc 4 "PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=low Nodes=ALL PriorityTier=1 GraceTime=30
-PartitionName=hi Nodes=ALL PriorityTier=9 PreemptMode=OFF" || { skip "jobs under a real Slurm" "$slurm_why"; exit 0; }
+PartitionName=hi Nodes=ALL PriorityTier=9 PreemptMode=OFF" 4 || { slurm_cannot "jobs under a real Slurm" "$slurm_why"; exit; }
 cd "$WORK" || exit 1
 CONFIGS=$SOURCE/configs/slurm
 
@@ -37,13 +37,18 @@ has_ended() { case $(state "$1") in COMPLETED | FAILED | CANCELLED | TIMEOUT | P
 code() { scontrol -o show job "$1" | sed -n 's/.* ExitCode=\([0-9]*\):.*/\1/p' | tail -n 1; }
 completes() { wait_until 60 has_ended "$1" && is_in "$1" COMPLETED; }
 steps() { sed -n 's/.*"step": *\([0-9]*\),.*/\1/p' "runs/$1/metrics.jsonl"; }
-# once_saved NAME EVERY: the steps that were logged follow each other. A generation may begin again after the last
-# checkpoint, or the one before it if that was not yet published.
+# once_saved NAME EVERY: the steps that were logged follow each other. Where one is trained again, that begins after a
+# checkpoint, and no checkpoint that was there by then has a later step.
 once_saved() {
-  awk -F'[:,]' -v every="$2" '{ for (i = 1; i < NF; i++) { if ($i ~ /"step"/) s = $(i + 1) + 0; if ($i ~ /"generation"/) g = $(i + 1) + 0; if ($i ~ /"time"/) t = $(i + 1) + 0 }
-      if (s <= before) { saved = before - before % every; if (s != saved + 1 && s != saved - every + 1) { print "step " s " after " before; exit 1 } }
-      else if (s != before + 1) { print s " after " before; exit 1 }
-      before = s }' "runs/$1/metrics.jsonl"
+  awk -v every="$2" '
+    function number(key) { return match($0, "\"" key "\": *[0-9.]+") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) + 0 : -1 }
+    FILENAME ~ /events/ { if (/"event": *"checkpoint",/) { at[++n] = number("time"); saved[n] = number("step") } next }
+    { step = number("step"); newest = 0
+      if (step > before && step != before + 1) { print step " after " before; bad = 1 }
+      if (step <= before) for (i = 1; i <= n; i++) if (at[i] < number("time") && saved[i] > newest) newest = saved[i]
+      if (step <= before && (step <= newest || (step - 1) % every)) { print step " after " before ", with a checkpoint of " newest; bad = 1 }
+      before = step }
+    END { exit bad || n == 0 || before == 0 }' "runs/$1/events.jsonl" "runs/$1/metrics.jsonl"
 }
 # once NAME: the steps that were logged are 1, 2, ... N, each once.
 once() { [ "$(steps "$1")" = "$(seq "$(steps "$1" | tail -n 1)")" ]; }
@@ -58,7 +63,16 @@ shown_anywhere() {
   for pid in $(processes 'fsdprun|fsdprun-agent|fsdp-train|srun'); do ! grep -qF "$1" "/proc/$pid/cmdline" "/proc/$pid/environ" || echo "$pid"; done
   grep -rlF "$1" . | grep -v '/\.secret-'
 }
-no_process() { [ -z "$(processes 'fsdprun|fsdprun-agent|fsdp-train')" ]; }
+# of_jobs: every process that a job of this cluster has started, whatever its name. The daemons and this script have the
+# variables of no job, and a slurmstepd those of its slurmd.
+of_jobs() {
+  local environ pid
+  for environ in $(grep -lzxF "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2> /dev/null); do
+    pid=${environ//[!0-9]/}
+    ! grep -qz '^SLURM_JOB_ID=' "$environ" 2> /dev/null || echo "$pid $(cat "/proc/$pid/comm" 2> /dev/null)"
+  done
+}
+no_process() { ! of_jobs | grep .; }
 nothing_left() {
   check "$1: no process is left" wait_until 30 no_process
   check_eq "$1: no secret is left" "" "$(find . -name '.secret-*')"
@@ -85,7 +99,7 @@ zero_options() {
 # With a munge that is there: a munged of our own, which programs on PATH lead to.
 sealed() {
   local step
-  command -v munged > /dev/null || { skip "a secret that munge seals" "munged is not installed (Debian: munge)"; return; }
+  command -v munged > /dev/null || { slurm_cannot "a secret that munge seals" "munged is not installed (Debian: munge)"; return; }
   mkdir -p munge/bin
   chmod 755 "$WORK" munge
   (umask 077; head -c 128 /dev/urandom > munge/key)
@@ -94,7 +108,7 @@ sealed() {
     chmod 755 munge/bin/$program
   done
   munged --force --socket="$WORK/munge/socket" --key-file="$WORK/munge/key" --pid-file="$WORK/munge/pid" --log-file="$WORK/munge/log" \
-    --seed-file="$WORK/munge/seed" > munge/out 2>&1 || { skip "a secret that munge seals" "munged does not start: $(tail -n 1 munge/out)"; return; }
+    --seed-file="$WORK/munge/seed" > munge/out 2>&1 || { slurm_cannot "a secret that munge seals" "munged does not start: $(tail -n 1 munge/out)"; return; }
   PATH=$WORK/munge/bin:$PATH timeout 1000 srun -Q -J sealed -N2 --ntasks-per-node=1 fsdprun long.yaml > sealed.out 2>&1 &
   step=$!
   check "two nodes train with a secret" wait_until 60 has_logged runs/sealed 0 3 || shows sealed.out
@@ -121,6 +135,17 @@ task_a_gpu() {
   nothing_left "a task a GPU"
 }
 
+gpus() {
+  check_eq "--gpus-per-node: a rank for each GPU" "2 0 of 3 of 6 sees 0,1,2,2 1 of 3 of 6 sees 0,1,2,2 2 of 3 of 6 sees 0,1,2," \
+    "$(timeout 1000 srun -Q -N2 --ntasks-per-node=1 --gpus-per-node=3 fsdprun --no-python \
+      sh -c 'echo "$LOCAL_RANK of $LOCAL_WORLD_SIZE of $WORLD_SIZE sees $CUDA_VISIBLE_DEVICES"' 2> err | sort | uniq -c | sed 's/^ *//' | tr '\n' ,)" || shows err
+  check_status "... of a job, too" 0 timeout 1000 srun -Q -J gpus -N2 --ntasks-per-node=1 --gpus-per-node=2 fsdprun train.yaml || shows err
+  check_eq "... as one world" 4 "$(ranks gpus)"
+  check_match "... by this variable" "SLURM_GPUS_ON_NODE" \
+    "$(timeout 1000 srun -Q -N1 --gpus-per-node=4 fsdprun --dry-run train.yaml | grep 'nproc_per_node: 4')"
+  nothing_left gpus
+}
+
 array_and_heterogeneous() {
   local job task
   printf '#!/bin/sh\nsrun fsdprun train.yaml\n' > array.sh
@@ -129,10 +154,12 @@ array_and_heterogeneous() {
     check "task $task of an array completes" completes "${job}_$task"
     check "... in a run of its own" once "array-$task"
   done
-  printf '#!/bin/sh\n#SBATCH -N1 --ntasks-per-node=1\n#SBATCH hetjob\n#SBATCH -N2 --ntasks-per-node=1\nsrun --het-group=0,1 fsdprun train.yaml\n' > het.sh
+  printf '#!/bin/sh\n#SBATCH -N1 --ntasks-per-node=1\n#SBATCH hetjob\n#SBATCH -N2 --ntasks-per-node=1\nsrun --het-group=0,1 fsdprun train.yaml\nsrun --het-group=0,1 fsdprun --no-python sh -c "exit 41"\n' > het.sh
   job=$(batch -J het het.sh)
-  check "a heterogeneous step completes" completes "$job" || shows het.out
-  check_eq "... as one world" 3 "$(ranks het)"
+  check "a heterogeneous job ends" wait_until 60 has_ended "$job" || shows het.out
+  check_eq "a heterogeneous step completes, as one world" "3 20" "$(ranks het) $(steps het | wc -l)" || shows het.out
+  check "... that does each step once" once het
+  check_eq "... and one that fails ends with its status" "FAILED 41" "$(state "$job") $(code "$job")" || shows het.out
   nothing_left "array and heterogeneous"
 }
 
@@ -194,9 +221,10 @@ resumes() {
 requeue() {
   local job
   cp long.yaml "requeue.yaml"
-  job=$(batch -J requeue --time=1 --signal=USR1@50 -N2 "$CONFIGS/requeue.sbatch" requeue.yaml)
+  job=$(batch -J requeue --time=1 --signal=USR1@50 -N4 "$CONFIGS/requeue.sbatch" requeue.yaml)
   check "requeue.sbatch trains" wait_until 60 has_logged runs/requeue 0 3
   check_eq "... with a secret that only its user reads, without munge" "600 64" "$(stat -c '%a %s' runs/.secret-*-requeue)"
+  check_match "... whose processes would be found if one stayed" "fsdp-train" "$(of_jobs)"
   check_eq "... and that no process shows" "" "$(shown_anywhere "$(cat runs/.secret-*-requeue)")"
   resumes requeue "$job"
 
@@ -335,28 +363,30 @@ daemon_loss() {
 }
 
 examples() {
-  local job
+  local job with by i=0
   job=$(batch -J example -N4 "$CONFIGS/train.sbatch" train.yaml)
   check "train.sbatch completes" completes "$job" || shows example.out
   check "... each step once" once example
   cat > program.py << 'END'
-import os
-try:
+import os, sys
+total = os.environ["WORLD_SIZE"]
+if sys.argv[1] == "torch":
     import torch
     torch.distributed.init_process_group("gloo")
-    total = torch.ones(1)
-    torch.distributed.all_reduce(total)
-    total = int(total)
+    sum = torch.ones(1)
+    torch.distributed.all_reduce(sum)
+    total = f"{int(sum)} by an all-reduce"
     torch.distributed.destroy_process_group() # a rank that exits with it open may abort where its peers are gone
-except ImportError: # the store answers, at least
+else: # the store answers, at least
     import socket
     socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))).close()
-    total = int(os.environ["WORLD_SIZE"])
-print(f"rank {os.environ['RANK']} of {total}\n", end="") # one write: two ranks of a node share their output
+print(f"rank {os.environ['RANK']} of {total} on {os.environ['SLURMD_NODENAME']}\n", end="") # one write: two ranks of a node share their output
 END
-  job=$(PYTHON_EXEC=${FSDP_TEST_PYTHON:-} batch -J torch --ntasks-per-node=2 -N2 "$CONFIGS/torch.sbatch" program.py)
+  with=torch by=" by an all-reduce"
+  [ -n "${FSDP_TEST_PYTHON:-}" ] || { skip "torch.sbatch with PyTorch" "FSDP_TEST_PYTHON names no Python"; with=store by=; }
+  job=$(PYTHON_EXEC=${FSDP_TEST_PYTHON:-} batch -J torch --ntasks-per-node=2 -n5 -N4 "$CONFIGS/torch.sbatch" program.py $with)
   check "torch.sbatch completes" completes "$job" || shows torch.out
-  check_eq "... as one world" "rank 0 of 4,rank 1 of 4,rank 2 of 4,rank 3 of 4," "$(grep '^rank ' torch.out | sort | tr '\n' ,)" || shows torch.out
+  check_eq "... as one world of four nodes" "$(for node in 1 1 2 3 4; do echo "rank $((i++)) of 5$by on 127.0.0.$node"; done)" "$(grep '^rank ' torch.out | sort)" || shows torch.out
   echo 'raise SystemExit(41)' > fails.py
   job=$(PYTHON_EXEC=${FSDP_TEST_PYTHON:-} batch -J torch-fails --ntasks-per-node=2 -N2 "$CONFIGS/torch.sbatch" fails.py)
   check "with a program that fails it ends" wait_until 60 has_ended "$job"
@@ -393,12 +423,12 @@ doctor() {
 lost_last() { node_loss 4 lost-last 1; }
 lost_first() { node_loss 1 lost-first 2; }
 
-rounds=${FSDP_SLURM_ROUNDS:-${FSDP_NIGHTLY:+5}}
-cases=(zero_options sealed task_a_gpu array_and_heterogeneous array_requeue wrong_use requeue requeue_exit preemption lost_last lost_first node_fails
+rounds=${FSDP_SLURM_ROUNDS:-1}
+cases=(zero_options sealed task_a_gpu gpus array_and_heterogeneous array_requeue wrong_use requeue requeue_exit preemption lost_last lost_first node_fails
   daemon_loss examples doctor)
-[ "${rounds:-1}" = 1 ] || cases+=(time_limit) # Slurm's shortest one is a minute
+[ "$rounds" = 1 ] || cases+=(time_limit) # Slurm's shortest one is a minute
 [ -z "${FSDP_SLURM_CASES:-}" ] || cases=($FSDP_SLURM_CASES)
-for round in $(seq "${rounds:-1}"); do
+for round in $(seq "$rounds"); do
   rm -rf runs ./*.out
   for case in "${cases[@]}"; do $case; done
 done

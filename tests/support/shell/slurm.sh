@@ -9,12 +9,15 @@ slurm_missing() {
   return 1
 }
 
-# slurm_up PREFIX PROCTRACK [NODES [LINES]]: starts the nodes PREFIX1, PREFIX2 and so on (two), with KillWait=5
-# and further LINES of slurm.conf, and exports SLURM_CONF. With the prefix 127.0.0. nodes can be reached by their
-# names. False when they do not come up; the reason is then in $slurm_why. $slurm_base + 9 ... + 99 are ports for
-# the caller.
+# slurm_cannot NAME REASON: what is not tried here is skipped; where all must be tried (FSDP_NIGHTLY) it fails.
+slurm_cannot() { if [ -n "${FSDP_NIGHTLY:-}" ]; then not_ok "$@"; else skip "$@"; fi; }
+
+# slurm_up PREFIX PROCTRACK [NODES [LINES [GPUS]]]: starts the nodes PREFIX1, PREFIX2 and so on (two), with
+# KillWait=5, further LINES of slurm.conf, and GPUS (none) on each node, and exports SLURM_CONF. With the prefix
+# 127.0.0. nodes can be reached by their names. False when they do not come up; the reason is then in $slurm_why.
+# $slurm_base + 9 ... + 99 are ports for the caller.
 slurm_up() {
-  local bound node
+  local bound node gpus=${5:-0}
   unset "${!SLURM_@}" "${!PET_@}" 2> /dev/null
   slurm_dir=$WORK/slurm-$2 slurm_prefix=$1 slurm_nodes=${3:-2} slurm_base=$(port_block)
   mkdir -p "$slurm_dir"/{state,log}
@@ -25,6 +28,9 @@ slurm_up() {
   if ! grep -q ' cgroup2* ' /proc/self/mounts || grep -q ' cgroup .*freezer' /proc/self/mounts; then
     echo CgroupPlugin=cgroup/v1 > "$slurm_dir/cgroup.conf"
   fi
+  # To Slurm a GPU is the number at the end of a character device's name.
+  for ((node = 0; node < gpus; node++)); do ln -sf /dev/null "$slurm_dir/gpu$node"; done
+  [ "$gpus" = 0 ] || echo "NodeName=$1[1-$slurm_nodes] Name=gpu File=$slurm_dir/gpu[0-$((gpus - 1))]" > "$slurm_dir/gres.conf"
   cat > "$slurm_dir/slurm.conf" << END
 ClusterName=toy
 SlurmctldHost=localhost(127.0.0.1)
@@ -48,7 +54,8 @@ SlurmdParameters=config_overrides
 KillWait=5
 MpiDefault=none
 SlurmdTimeout=300
-NodeName=$1[1-$slurm_nodes] NodeHostName=localhost NodeAddr=127.0.0.1 Port=[$((slurm_base + 1))-$((slurm_base + slurm_nodes))] CPUs=8 RealMemory=500
+$([ "$gpus" = 0 ] || echo GresTypes=gpu)
+NodeName=$1[1-$slurm_nodes] NodeHostName=localhost NodeAddr=127.0.0.1 Port=[$((slurm_base + 1))-$((slurm_base + slurm_nodes))] CPUs=8 RealMemory=500$([ "$gpus" = 0 ] || echo " Gres=gpu:$gpus")
 PartitionName=all Nodes=ALL Default=YES
 ${4:-}
 END
