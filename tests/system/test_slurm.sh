@@ -50,6 +50,8 @@ once_saved() {
       before = step }
     END { exit bad || n == 0 || before == 0 }' "runs/$1/events.jsonl" "runs/$1/metrics.jsonl"
 }
+# has_saved NAME STEPS: has its first start logged so many, and published a checkpoint?
+has_saved() { has_logged "runs/$1" 0 "$2" && grep -q '"event": *"checkpoint",' "runs/$1/events.jsonl"; }
 # once NAME: the steps that were logged are 1, 2, ... N, each once.
 once() { [ "$(steps "$1")" = "$(seq "$(steps "$1" | tail -n 1)")" ]; }
 ranks() { sed -n 's/.*"generation": *'"${2:-0}"',.*"event": *"spawn".*\|.*"event": *"spawn".*"generation": *'"${2:-0}"'[,}].*/x/p' "runs/$1/events.jsonl" | grep -c x; }
@@ -245,6 +247,21 @@ requeue() {
   nothing_left "cancelled"
 }
 
+# A save that is not done in time: the job is requeued all the same, and resumes from the checkpoint before.
+requeue_unsaved() {
+  local job
+  sed 's/steps: 20,/steps: 1000000,/; s/every: 5/every: 50/' train.yaml > unsaved.yaml
+  job=$(batch -J unsaved -N2 "$CONFIGS/requeue.sbatch" unsaved.yaml)
+  check "unsaved: two nodes train" wait_until 60 has_saved unsaved 120
+  kill -STOP "$(pid_of runs/unsaved 0 1)"
+  scancel -s USR1 "$job"
+  check "unsaved: the job is in the queue again" wait_until 60 is_in "$job" PENDING || shows unsaved.out
+  few_more unsaved unsaved
+  starts_again unsaved "$job" unsaved
+  check_match "unsaved: from a checkpoint of each fiftieth step" "resuming after step [0-9]*[05]0\\b" "$(cat unsaved.out)"
+  check "unsaved: no step up to the last checkpoint is trained twice" once_saved unsaved 50
+}
+
 preemption() {
   local job
   cp long.yaml preempted.yaml
@@ -316,7 +333,7 @@ node_loss() {
   local job lost=127.0.0.$1 name=$2
   sed 's/steps: 20, global_batch: 12/steps: 1000000, global_batch: 24/; s/every: 5/every: 50/' train.yaml > "$name.yaml"
   job=$(batch -J "$name" -N4 --ntasks-per-node="$3" "$CONFIGS/requeue.sbatch" "$name.yaml")
-  check "$name: four nodes train" wait_until 60 has_logged "runs/$name" 0 120
+  check "$name: four nodes train" wait_until 60 has_saved "$name" 120
   lose "$lost"
   check "$name: three go on" wait_until 60 has_logged "runs/$name" 1 120 || shows "$name.out"
   check_eq "$name: as the ranks of three nodes" $((3 * $3)) "$(ranks "$name" 1)"
@@ -333,7 +350,7 @@ node_fails() {
   local job
   sed 's/steps: 20,/steps: 1000000,/; s/every: 5/every: 50/' train.yaml > fails.yaml
   job=$(batch -J fails -N3 --requeue --open-mode=append "$CONFIGS/train.sbatch" fails.yaml)
-  check "fails: three nodes train" wait_until 60 has_logged runs/fails 0 120
+  check "fails: three nodes train" wait_until 60 has_saved fails 120
   lose 127.0.0.2
   check "fails: the job is in the queue again" wait_until 60 is_in "$job" PENDING || shows fails.out
   come_back 127.0.0.2
@@ -424,7 +441,7 @@ lost_last() { node_loss 4 lost-last 1; }
 lost_first() { node_loss 1 lost-first 2; }
 
 rounds=${FSDP_SLURM_ROUNDS:-1}
-cases=(zero_options sealed task_a_gpu gpus array_and_heterogeneous array_requeue wrong_use requeue requeue_exit preemption lost_last lost_first node_fails
+cases=(zero_options sealed task_a_gpu gpus array_and_heterogeneous array_requeue wrong_use requeue requeue_unsaved requeue_exit preemption lost_last lost_first node_fails
   daemon_loss examples doctor)
 [ "$rounds" = 1 ] || cases+=(time_limit) # Slurm's shortest one is a minute
 [ -z "${FSDP_SLURM_CASES:-}" ] || cases=($FSDP_SLURM_CASES)
