@@ -46,7 +46,9 @@ static void say_last(const struct run *run)
 
     /* only the node that coordinates has events */
     if (observer->ending != NULL && run->events != NULL && !run->refused && !run->config->quiet)
-        observer->ending(observer->arg, run->status, ending, sizeof ending);
+        observer->ending(observer->arg, run->status,
+                         run->captured && run->rundir != NULL && !run->config->output.no_files, ending,
+                         sizeof ending);
     if (!last && ending[0] == '\0')
         return;
     snprintf(text, sizeof text, "%s%s", run->within_line ? "\n" : "", ending);

@@ -83,6 +83,15 @@ static void ending(const cJSON *all, const struct table_look *look, FILE *out)
     fputs(text, out);
 }
 
+static void program_ending(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    char text[1024];
+
+    (void)all, (void)look;
+    ending_program_words(2, 7, "/scratch/ann/logs/train_x7q2k9dm", text, sizeof text);
+    fputs(text, out);
+}
+
 static const struct screen {
     const char *command;
     struct table_look look;
@@ -94,6 +103,7 @@ static const struct screen {
     { "fsdprun top", { .columns = 80 }, top },
     { "fsdprun plot runs/quickstart", { .columns = 80 }, plot },
     { "fsdprun job.yaml", { .columns = 80 }, ending },
+    { "fsdprun train.py", { .columns = 80 }, program_ending },
 };
 
 static char *document(void)
