@@ -63,9 +63,9 @@ static void tell_agent(const struct watch *watch)
     if (watch->start_fd == NULL || *watch->start_fd < 0 || !watch->started || !watch->listed)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
-        dprintf(2, "fsdprun: job %d runs under %s%s, in %s\n", (int)getppid(),
-                path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
-                watch->launch->config.run_dir);
+        say(stderr, "fsdprun: job %d runs under %s%s, in %s", (int)getppid(),
+            path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
+            watch->launch->config.run_dir);
     /* the write fails if fsdp-agent has ended: then no process waits for the word */
     (void)!write(*watch->start_fd, &word, sizeof word);
     /* not closed: the end of this socket shows fsdp-agent that no process of the job is left */
@@ -279,8 +279,8 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
         status = print_launch(&launch, options, stdout);
     } else if (status == 0) {
         if (kind == WHAT_ON_PATH && !options->dashes && !launch.config.quiet)
-            fprintf(stderr, "%s: %s is no file here: running the one on PATH\n", options->program,
-                    options->rest[0]);
+            say(stderr, "%s: %s is no file here: running the one on PATH", options->program,
+                options->rest[0]);
         status = run(&launch, options, around, NULL);
     }
     launch_fini(&launch);

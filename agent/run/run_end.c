@@ -18,6 +18,7 @@
 #include "agent/os/sink.h"
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 enum { LOOK_MS = 250 };
@@ -31,6 +32,20 @@ static void name_files(const struct run *run, char out[RUN_WHERE_BYTES])
     if (errors || log)
         snprintf(out, RUN_WHERE_BYTES, "fsdprun: more in %s%s%s%s\n", errors ? rundir_path(run->rundir) : "",
                  errors ? "/errors.json" : "", errors && log ? " and " : "", run->log);
+}
+
+/* Prints the last lines. Breaks those that are too long for a terminal. */
+static void print_last(const char *text, int patience_ms)
+{
+    const struct sink terminal = { .fd = STDERR_FILENO, .tty = isatty(STDERR_FILENO) != 0 };
+    char *wrapped = NULL;
+    size_t size;
+    FILE *out = terminal.tty ? open_memstream(&wrapped, &size) : NULL;
+
+    if (out != NULL)
+        text_wrap_messages(out, text, sink_width(&terminal));
+    sink_say(STDERR_FILENO, out != NULL && fclose(out) == 0 ? wrapped : text, patience_ms);
+    free(wrapped);
 }
 
 /*
@@ -56,7 +71,7 @@ static void say_last(const struct run *run)
     if (last)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s%sfsdprun: %s\n", where, run->account,
                  run->line);
-    sink_say(STDERR_FILENO, text, run->hurried ? LAST_WORD_MS : -1);
+    print_last(text, run->hurried ? LAST_WORD_MS : -1);
 }
 
 void run_discard_directory(struct run *run)
