@@ -5,7 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "agent/output/log_index.h"
+#include "agent/record/events.h"
+#include "launcher/cmd_jobs.h"
 #include "launcher/ending.h"
 #include "launcher/job_table.h"
 #include "launcher/plot.h"
@@ -92,6 +97,97 @@ static void program_ending(const cJSON *all, const struct table_look *look, FILE
     fputs(text, out);
 }
 
+static void queue(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    cJSON *queued = cJSON_Parse(
+        "[{\"job\":\"14178\",\"name\":\"a\",\"state\":\"running\",\"nodes\":1,\"ranks\":3,\"generation\":0,"
+        "\"step\":35,\"loss\":3.217,\"tokens_per_s\":7412,\"restarts\":0,\"age_s\":64},"
+        "{\"job\":\"14180\",\"name\":\"train.py\",\"state\":\"queued\",\"nodes\":1,\"ranks\":2,\"age_s\":12,"
+        "\"waits_for\":\"waits for 2 GPUs: job a (14178) holds 0-2\"}]");
+
+    (void)all;
+    job_table_jobs(queued, look, out);
+    cJSON_Delete(queued);
+}
+
+/* A run directory with events and logs, in which `events` and `logs` read. */
+
+static const char *const folders[] = { "", "/logs", "/logs/g0", "/logs/g0/rank0", "/logs/g0/rank1" };
+static const char *const files[] = { "/events.jsonl", "/logs/g0/index.jsonl", "/logs/g0/rank0/stdout.log",
+                                     "/logs/g0/rank1/stdout.log" };
+enum { N_FOLDERS = sizeof folders / sizeof *folders, N_FILES = sizeof files / sizeof *files };
+
+static void make_run(struct registry_job *job)
+{
+    const int64_t began_us = INT64_C(1764342000120000);
+    char path[sizeof job->run_dir + 64],
+        text[N_FILES][1024] = { "", "",
+                                "step 1/160  loss 5.5410  grad norm 1.44  6103 tokens/s  memory 26 MiB\n",
+                                "the data begins at sequence 512\n" };
+
+    snprintf(job->run_dir, sizeof job->run_dir, "/tmp/fsdp-screens-XXXXXX");
+    cr_assert_not_null(mkdtemp(job->run_dir));
+    for (int i = 1; i < N_FOLDERS; i++) {
+        snprintf(path, sizeof path, "%s%s", job->run_dir, folders[i]);
+        cr_assert(eq(int, mkdir(path, 0700), 0));
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        const struct log_index_entry entry = { .of_job = true,
+                                               .rank = rank,
+                                               .local_rank = rank,
+                                               .pid = 14180 + rank,
+                                               .host = "n1",
+                                               .has_stdout = true };
+        size_t n = strlen(text[0]);
+
+        events_format(
+            text[0] + n, sizeof text[0] - n, began_us + 900 * rank, 0, "spawn",
+            (struct events_field[]){ EVENT_INT("rank", rank), EVENT_INT("pid", 14180 + rank), EVENT_END });
+        n = strlen(text[1]);
+        log_index_line(text[1] + n, sizeof text[1] - n, &entry, (double)began_us * 1e-6);
+    }
+    for (int i = 0; i < N_FILES; i++) {
+        FILE *file;
+
+        snprintf(path, sizeof path, "%s%s", job->run_dir, files[i]);
+        file = fopen(path, "w");
+        cr_assert_not_null(file);
+        fputs(text[i], file);
+        fclose(file);
+    }
+}
+
+static void remove_run(const struct registry_job *job)
+{
+    char path[sizeof job->run_dir + 64];
+
+    for (int i = 0; i < N_FILES + N_FOLDERS; i++) {
+        snprintf(path, sizeof path, "%s%s", job->run_dir,
+                 i < N_FILES ? files[i] : folders[N_FILES + N_FOLDERS - 1 - i]);
+        remove(path);
+    }
+}
+
+static void events(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    struct registry_job job = { .id = "14178" };
+
+    (void)all, (void)look;
+    make_run(&job);
+    cr_expect(eq(int, cmd_events(&job, &(struct job_words){ .rank = -1 }, -1, out, NULL), 0));
+    remove_run(&job);
+}
+
+static void logs(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    struct registry_job job = { .id = "14178" };
+
+    (void)all, (void)look;
+    make_run(&job);
+    cr_expect(eq(int, cmd_logs(&job, &(struct job_words){ .rank = -1 }, -1, out, out, NULL), 0));
+    remove_run(&job);
+}
+
 static const struct screen {
     const char *command;
     struct table_look look;
@@ -104,6 +200,9 @@ static const struct screen {
     { "fsdprun plot runs/quickstart", { .columns = 80 }, plot },
     { "fsdprun job.yaml", { .columns = 80 }, ending },
     { "fsdprun train.py", { .columns = 80 }, program_ending },
+    { "fsdprun ps", { .columns = 80 }, queue },
+    { "fsdprun events quickstart", { .columns = 120, .wide = true }, events },
+    { "fsdprun logs quickstart", { .columns = 80 }, logs },
 };
 
 static char *document(void)
