@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/doctor/report.h"
 #include "agent/output/log_index.h"
 #include "agent/record/events.h"
 #include "launcher/cmd_jobs.h"
@@ -188,6 +189,64 @@ static void logs(const cJSON *all, const struct table_look *look, FILE *out)
     remove_run(&job);
 }
 
+/* Prints the rows without the last line, which counts them: the document leaves rows out. */
+static void print_rows(const struct doctor_row *rows, size_t n, FILE *out)
+{
+    struct doctor_report report = { 0 };
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+
+    for (size_t i = 0; i < n; i++)
+        cr_assert(doctor_report_add(&report, rows[i].node, rows[i].check, rows[i].state, rows[i].value,
+                                    rows[i].advice));
+    doctor_report_print(&report, file);
+    fclose(file);
+    text[size - 1] = '\0';
+    fprintf(out, "%.*s\n", (int)(strrchr(text, '\n') - text), text);
+    free(text);
+    doctor_report_fini(&report);
+}
+
+static void doctor(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    static const struct doctor_row rows[] = {
+        { "install.trainer", DOCTOR_OK, "fsdp-train 0.1.0", "", "" },
+        { "disk.space", DOCTOR_OK, "60.8 GiB free of 252 GiB", "", "" },
+        { "disk.sync", DOCTOR_WARN, "67 MB/s in synced pieces of 1 MiB; a line 0.4 ms",
+          "saves will be slow: keep checkpoint.async on, save less often, or use a faster disk", "" },
+        { "disk.lock", DOCTOR_WARN, "mounted with nolock: other hosts do not see our lock",
+          "two runs could use one directory: mount with locks (nfs: no nolock; lustre: flock)", "" },
+        { "network.endpoint", DOCTOR_FAIL, "n7: Name or service not known",
+          "the name must resolve on every node: an address in digits always does", "" },
+    };
+
+    (void)all, (void)look;
+    print_rows(rows, sizeof rows / sizeof *rows, out);
+}
+
+static void doctor_of_two(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    static const struct doctor_row rows[] = {
+        { "disk.space", DOCTOR_OK, "18.2 TiB free of 40.0 TiB", "", "n0" },
+        { "disk.space", DOCTOR_OK, "not shown, as it is ok and of another node", "", "n1" },
+        { "cpus.load", DOCTOR_WARN, "load 70.2 on 64 CPUs",
+          "something else computes here: steps will take longer, and vary", "n1" },
+        { "nodes.version", DOCTOR_OK, "0.1.0 (b990963)", "", "n0" },
+        { "nodes.bandwidth", DOCTOR_OK, "median 1104 MB/s; least 1098 MB/s, with n1", "", "n0" },
+        { "nodes.roundtrip", DOCTOR_OK, "median 48 us; most 48 us, with n1", "", "n0" },
+        { "nodes.clock", DOCTOR_OK, "+0.4 ms to the other nodes", "", "n0" },
+        { "nodes.version", DOCTOR_OK, "0.1.0 (b990963)", "", "n1" },
+        { "nodes.rundir", DOCTOR_OK, "/shared/runs is the directory of n0", "", "n1" },
+        { "nodes.bandwidth", DOCTOR_OK, "median 1104 MB/s; least 1098 MB/s, with n0", "", "n1" },
+        { "nodes.roundtrip", DOCTOR_OK, "median 48 us; most 48 us, with n0", "", "n1" },
+        { "nodes.clock", DOCTOR_OK, "-0.4 ms to the other nodes", "", "n1" },
+    };
+
+    (void)all, (void)look;
+    print_rows(rows, sizeof rows / sizeof *rows, out);
+}
+
 static const struct screen {
     const char *command;
     struct table_look look;
@@ -203,6 +262,8 @@ static const struct screen {
     { "fsdprun ps", { .columns = 80 }, queue },
     { "fsdprun events quickstart", { .columns = 120, .wide = true }, events },
     { "fsdprun logs quickstart", { .columns = 80 }, logs },
+    { "fsdprun doctor", { .columns = 80 }, doctor },
+    { "fsdprun doctor --nnodes 2", { .columns = 80 }, doctor_of_two },
 };
 
 static char *document(void)
