@@ -110,9 +110,9 @@ struct agent_observer {
     /*
      * Called once, at the end of a run that has begun, on the node that leads. It writes lines about the
      * whole run, which are printed above the last line, or "". `out` has `size` bytes. The run ends with
-     * `status`.
+     * `status`. `has_logs`: the run directory has output of ranks.
      */
-    void (*ending)(void *arg, int status, char *out, size_t size);
+    void (*ending)(void *arg, int status, bool has_logs, char *out, size_t size);
 };
 
 /*

@@ -25,9 +25,11 @@
 #include "launcher/launch.h"
 #include "launcher/own_agent.h"
 #include "launcher/say.h"
+#include "launcher/terminal.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/message.h"
+#include "shard_runtime/core/text.h"
 
 extern char **environ;
 
@@ -143,6 +145,16 @@ static bool choose_stdio(struct client *client, int stdio[3], int opened[2])
     return true;
 }
 
+/* Prints the `n` bytes in `bytes`, which has room for a zero after them. Whole lines fit a terminal. */
+static bool print_words(char *bytes, size_t n)
+{
+    bytes[n] = '\0';
+    if (isatty(STDERR_FILENO) == 0 || strlen(bytes) < n || bytes[n - 1] != '\n')
+        return write(STDERR_FILENO, bytes, n) == (ssize_t)n;
+    text_wrap_messages(stderr, bytes, terminal_look(STDERR_FILENO).columns);
+    return ferror(stderr) == 0;
+}
+
 /*
  * Copies what a detached job has written to its stderr pipe to this process's stderr. Returns false at the
  * end of the pipe, or if nothing came within `patience_ms`.
@@ -155,9 +167,9 @@ static bool pass_words_on(struct client *client, int patience_ms)
 
     if (client->words < 0 || poll(&readable, 1, patience_ms) <= 0)
         return false;
-    n = read(client->words, bytes, sizeof bytes);
+    n = read(client->words, bytes, sizeof bytes - 1);
     if (n > 0)
-        return write(STDERR_FILENO, bytes, (size_t)n) == n;
+        return print_words(bytes, (size_t)n);
     close(client->words);
     client->words = -1;
     return false;

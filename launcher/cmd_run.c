@@ -40,7 +40,7 @@ struct watch {
     /* points to the socket to fsdp-agent, or to -1 once it was told; NULL: no fsdp-agent runs this job */
     int *start_fd;
     bool started, listed;    /* started: the workers were started; listed: the registry has the run */
-    struct summary *summary; /* NULL: the user wants none and no job needs one */
+    struct summary *summary; /* NULL: no memory */
     uint64_t every;          /* the key checkpoint.every of a job; 0 for a program */
 };
 
@@ -63,9 +63,9 @@ static void tell_agent(const struct watch *watch)
     if (watch->start_fd == NULL || *watch->start_fd < 0 || !watch->started || !watch->listed)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
-        dprintf(2, "fsdprun: job %d runs under %s%s, in %s\n", (int)getppid(),
-                path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
-                watch->launch->config.run_dir);
+        say(stderr, "fsdprun: job %d runs under %s%s, in %s", (int)getppid(),
+            path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
+            watch->launch->config.run_dir);
     /* the write fails if fsdp-agent has ended: then no process waits for the word */
     (void)!write(*watch->start_fd, &word, sizeof word);
     /* not closed: the end of this socket shows fsdp-agent that no process of the job is left */
@@ -105,9 +105,8 @@ static void on_progress(void *arg, const struct agent_progress *progress)
  * Prints the last lines of a job to `out`. If the job did a step, they say what it did. If it ran long or had
  * to start again, they also say where its time went.
  */
-static void on_ending(void *arg, int status, char *out, size_t size)
+static void end_job(const struct watch *watch, int status, char *out, size_t size)
 {
-    const struct watch *watch = arg;
     const struct summary *summary = watch->summary;
     const struct agent_config *config = &watch->launch->config;
     const struct cost cost = summary_cost(summary, clock_now_ms());
@@ -127,14 +126,25 @@ static void on_ending(void *arg, int status, char *out, size_t size)
                                    .summary = watch->options->of[OPT_SUMMARY].text };
     size_t n = 0;
 
-    /* not removed at the start if this node leads because the node that made the file was lost */
-    remove_secret(watch->launch);
-    if (summary->generations == 0)
-        return;
     if (summary->has_trained && config->run_dir != NULL)
         n = ending_words(&ending, out, size);
     if (cost.n_restarts > 0 || cost.seconds >= LONG_S)
         cost_words(&cost, watch->every, out + n, size - n);
+}
+
+static void on_ending(void *arg, int status, bool has_logs, char *out, size_t size)
+{
+    const struct watch *watch = arg;
+    const struct agent_config *config = &watch->launch->config;
+    const struct cost cost = summary_cost(watch->summary, clock_now_ms());
+
+    /* not removed at the start if this node leads because the node that made the file was lost */
+    remove_secret(watch->launch);
+    if (watch->summary->generations > 0 && config->job_json != NULL)
+        end_job(watch, status, out, size);
+    else if (cost.n_restarts > 0)
+        ending_program_words(cost.n_restarts, cost.restarting_s, has_logs ? config->run_dir : NULL, out,
+                             size);
 }
 
 /*
@@ -195,14 +205,12 @@ static int run(struct launch *launch, const struct options *options, const struc
         if (config->job_json != NULL)
             config->save_on_signal |= AGENT_SAVE_DAEMON;
     }
-    if (path != NULL || config->job_json != NULL)
-        watch.summary = summary_create(config);
+    watch.summary = summary_create(config);
     if (watch.summary != NULL) {
         config->observer.event = on_event;
         config->observer.progress = on_progress;
-    }
-    if (config->job_json != NULL && watch.summary != NULL)
         config->observer.ending = on_ending;
+    }
     config->observer.started = on_started;
     secret_forget_variable();
     if (config->secret != NULL)
@@ -271,8 +279,8 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
         status = print_launch(&launch, options, stdout);
     } else if (status == 0) {
         if (kind == WHAT_ON_PATH && !options->dashes && !launch.config.quiet)
-            fprintf(stderr, "%s: %s is no file here: running the one on PATH\n", options->program,
-                    options->rest[0]);
+            say(stderr, "%s: %s is no file here: running the one on PATH", options->program,
+                options->rest[0]);
         status = run(&launch, options, around, NULL);
     }
     launch_fini(&launch);

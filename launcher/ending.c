@@ -52,6 +52,25 @@ static void add_rate(struct words *words, double rate)
             rate < 999.5e3 ? rate / 1e3 : rate / 1e6);
 }
 
+static void add_restarts(struct words *words, int n_restarts, double restarting_s)
+{
+    char clock[COST_CLOCK_BYTES];
+
+    add(words, "fsdprun: %d restart%s cost %s", n_restarts, n_restarts == 1 ? "" : "s",
+        cost_clock(restarting_s, clock));
+}
+
+size_t ending_program_words(int n_restarts, double restarting_s, const char *logs, char *out, size_t size)
+{
+    struct words words = { .out = out, .size = size };
+
+    add_restarts(&words, n_restarts, restarting_s);
+    if (logs != NULL)
+        add(&words, "; logs: %s", logs);
+    end_line(&words);
+    return words.length;
+}
+
 size_t ending_words(const struct ending *ending, char *out, size_t size)
 {
     struct words words = { .out = out, .size = size };
@@ -68,8 +87,7 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
     add_rate(&words, ending->tokens_per_s);
     end_line(&words);
     if (ending->n_restarts > 0)
-        add(&words, "fsdprun: %d restart%s cost %s", ending->n_restarts, ending->n_restarts == 1 ? "" : "s",
-            cost_clock(ending->restarting_s, clock));
+        add_restarts(&words, ending->n_restarts, ending->restarting_s);
     if (ending->n_restarts > 0 && ending->n_repeated > 0)
         add(&words, ", and %" PRIu64 " step%s done again", ending->n_repeated,
             ending->n_repeated == 1 ? " was" : "s were");

@@ -1,6 +1,6 @@
 /*
- * The lines that a job prints at its end: what it did, where its files are, and which command to type next.
- * Pure.
+ * The lines at the end of a run. A job says what it did, where its files are, and which command to type next.
+ * A program has one line, only if it was restarted. Pure.
  */
 #ifndef LAUNCHER_ENDING_H
 #define LAUNCHER_ENDING_H
@@ -30,5 +30,12 @@ struct ending {
  * into `size` is left out, with all lines after it. Returns the length of the text.
  */
 size_t ending_words(const struct ending *ending, char *out, size_t size);
+
+/**
+ * The same for a program that was restarted `n_restarts` times, at least once.
+ *   restarting_s  time that these restarts cost
+ *   logs          the directory with the output of its ranks; NULL: it is not kept
+ */
+size_t ending_program_words(int n_restarts, double restarting_s, const char *logs, char *out, size_t size);
 
 #endif

@@ -1,4 +1,5 @@
 #include "launcher/job_input.h"
+#include "launcher/say.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -103,7 +104,7 @@ enum fsdp_status job_input_resolve(struct job_input_result *result, const struct
     job_report_init(&report);
     status = job_resolve(&result->job, &result->origins, &input, &report);
     for (size_t i = 0; status == FSDP_ERR_CONFIG && i < report.n; i++)
-        fprintf(problems, "%s\n", report.problems[i].line);
+        say(problems, "%s", report.problems[i].line);
     if (status != FSDP_OK)
         fsdp_fail(err, status, status == FSDP_ERR_NOMEM ? "no memory for the job" : "%s: cannot be used",
                   input.path);

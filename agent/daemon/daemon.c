@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,20 +14,27 @@
 #include "agent/config.h"
 #include "agent/daemon/daemon_impl.h"
 #include "agent/daemon/notify.h"
+#include "agent/os/sink.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/hide_memory.h"
+#include "shard_runtime/core/text.h"
 
 enum { ACCEPT_AT_ONCE = 16, ACCEPT_AGAIN_MS = 200 };
 
 void daemon_log(const char *format, ...)
 {
-    char line[1024];
+    const struct sink terminal = { .fd = STDERR_FILENO, .tty = isatty(STDERR_FILENO) != 0 };
+    char line[1024] = "fsdp-agent: ";
+    const size_t n = strlen(line);
     va_list args;
 
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    vsnprintf(line + n, sizeof line - n, format, args);
     va_end(args);
-    fprintf(stderr, "fsdp-agent: %s\n", line);
+    if (terminal.tty)
+        text_wrap_messages(stderr, line, sink_width(&terminal));
+    else
+        fprintf(stderr, "%s\n", line);
 }
 
 /*

@@ -17,6 +17,7 @@
 
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/daemon_impl.h"
 #include "shard_runtime/core/exit_status.h"
 
 static enum fsdp_status read_request(int fd, struct control_job *job, struct fsdp_err *err)
@@ -86,7 +87,7 @@ static void become_fsdprun(const struct control_job *job, int start_fd)
     char **argv = calloc(n + 2, sizeof *argv);
 
     if (length <= 0 || argv == NULL) {
-        fprintf(stderr, "fsdp-agent: cannot find fsdprun: %s\n", strerror(errno));
+        daemon_log("cannot find fsdprun: %s", strerror(errno));
         return;
     }
     path[length] = '\0';
@@ -96,7 +97,7 @@ static void become_fsdprun(const struct control_job *job, int start_fd)
     argv[1] = word;
     memcpy(argv + 2, job->argv + 1, (n - 1) * sizeof *argv);
     execv(path, argv);
-    fprintf(stderr, "fsdp-agent: cannot execute %s: %s\n", path, strerror(errno));
+    daemon_log("cannot execute %s: %s", path, strerror(errno));
     free(argv);
 }
 
@@ -106,7 +107,7 @@ int daemon_run_job(int request_fd, int start_fd)
     struct fsdp_err err = { 0 };
 
     if (read_request(request_fd, &job, &err) != FSDP_OK) {
-        fprintf(stderr, "fsdp-agent: %s\n", err.message);
+        daemon_log("%s", err.message);
         return err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_BUG;
     }
     close(request_fd);

@@ -17,6 +17,7 @@
 #include "agent/daemon/activation.h"
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/daemon_impl.h"
 #include "agent/daemon/job_group.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/version.h"
@@ -71,20 +72,19 @@ static int choose_socket(struct arguments *arguments)
     const enum fsdp_status status = activation_take(&arguments->socket_fd, path, sizeof path, &err);
 
     if (status != FSDP_OK) {
-        fprintf(stderr, "fsdp-agent: %s\n", err.message);
+        daemon_log("%s", err.message);
         return exit_status_of(status);
     }
     if (arguments->socket_fd >= 0) {
         if (arguments->socket[0] != '\0' && strcmp(arguments->socket, path) != 0) {
-            fprintf(stderr, "fsdp-agent: --socket is %s, and the socket from systemd is %s\n",
-                    arguments->socket, path);
+            daemon_log("--socket is %s, and the socket from systemd is %s", arguments->socket, path);
             return FSDP_EXIT_CONFIG;
         }
         memcpy(arguments->socket, path, sizeof path);
     }
     if (arguments->socket[0] == '\0' && !control_default_socket(arguments->socket, sizeof arguments->socket,
                                                                 getenv("XDG_RUNTIME_DIR"), getuid())) {
-        fprintf(stderr, "fsdp-agent: XDG_RUNTIME_DIR is too long for a socket: give --socket\n");
+        daemon_log("XDG_RUNTIME_DIR is too long for a socket: give --socket");
         return FSDP_EXIT_USAGE;
     }
     return -1;
@@ -113,8 +113,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         switch (option) {
         case 's':
             if (optarg[0] == '\0' || strlen(optarg) >= sizeof arguments->socket) {
-                fprintf(stderr, "fsdp-agent: --socket: a path of 1 to %zu bytes\n",
-                        sizeof arguments->socket - 1);
+                daemon_log("--socket: a path of 1 to %zu bytes", sizeof arguments->socket - 1);
                 return FSDP_EXIT_USAGE;
             }
             snprintf(arguments->socket, sizeof arguments->socket, "%s", optarg);
@@ -137,7 +136,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         case 'i':
             arguments->idle_exit_s = number_of(optarg);
             if (arguments->idle_exit_s < 1 || arguments->idle_exit_s > IDLE_EXIT_MOST_S) {
-                fprintf(stderr, "fsdp-agent: --idle-exit: 1 to %d seconds\n", IDLE_EXIT_MOST_S);
+                daemon_log("--idle-exit: 1 to %d seconds", IDLE_EXIT_MOST_S);
                 return FSDP_EXIT_USAGE;
             }
             break;
@@ -145,8 +144,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         case 'r':
             *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = number_of(optarg);
             if (number_of(optarg) < 0) {
-                fprintf(stderr, "fsdp-agent: --%s: \"%s\" is no descriptor\n",
-                        option == 'j' ? "run-job" : "started", optarg);
+                daemon_log("--%s: \"%s\" is no descriptor", option == 'j' ? "run-job" : "started", optarg);
                 return FSDP_EXIT_USAGE;
             }
             break;
@@ -161,7 +159,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         }
     }
     if (optind < argc) {
-        fprintf(stderr, "fsdp-agent: unexpected argument: %s\n", argv[optind]);
+        daemon_log("unexpected argument: %s", argv[optind]);
         return FSDP_EXIT_USAGE;
     }
     return -1;
@@ -174,7 +172,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
 static int run_job(const struct arguments *arguments)
 {
     if (arguments->group[0] != '\0' && !job_group_enter(arguments->group)) {
-        fprintf(stderr, "fsdp-agent: control group %s: %s\n", arguments->group, strerror(errno));
+        daemon_log("control group %s: %s", arguments->group, strerror(errno));
         return FSDP_EXIT_IO;
     }
     if (arguments->credentials[0] != '\0')

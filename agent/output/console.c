@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/output/console_impl.h"
+#include "shard_runtime/core/text.h"
 
 enum { SAY_LINE_BYTES = 8192 }; /* one of our own lines */
 
@@ -113,6 +114,27 @@ void console_destroy(struct console *console)
     close_handle(console, (uv_handle_t *)&console->timer);
 }
 
+/*
+ * Breaks the lines of `line` for the terminal. Leaves it as it is if there is no memory, or if it would
+ * become longer than `size` bytes.
+ */
+static int wrap(char *line, int n, size_t size, int columns)
+{
+    char *wrapped = NULL;
+    size_t length;
+    FILE *out = open_memstream(&wrapped, &length);
+
+    if (out == NULL)
+        return n;
+    text_wrap_messages(out, line, columns);
+    if (fclose(out) == 0 && length < size) {
+        memcpy(line, wrapped, length + 1);
+        n = (int)length;
+    }
+    free(wrapped);
+    return n;
+}
+
 void console_say(struct console *console, const char *format, ...)
 {
     char line[SAY_LINE_BYTES];
@@ -127,6 +149,9 @@ void console_say(struct console *console, const char *format, ...)
     if ((size_t)n > sizeof line - 2)
         n = sizeof line - 2;
     line[n++] = '\n';
+    line[n] = '\0';
+    if (console != NULL && console->of[CONSOLE_ERR]->sink.tty)
+        n = wrap(line, n, sizeof line, console_width(console));
     if (console == NULL) {
         if (write(STDERR_FILENO, line, (size_t)n) < 0)
             return; /* there is nowhere else to report it */

@@ -18,6 +18,7 @@
 #include "agent/os/sink.h"
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 enum { LOOK_MS = 250 };
@@ -33,6 +34,20 @@ static void name_files(const struct run *run, char out[RUN_WHERE_BYTES])
                  errors ? "/errors.json" : "", errors && log ? " and " : "", run->log);
 }
 
+/* Prints the last lines. Breaks those that are too long for a terminal. */
+static void print_last(const char *text, int patience_ms)
+{
+    const struct sink terminal = { .fd = STDERR_FILENO, .tty = isatty(STDERR_FILENO) != 0 };
+    char *wrapped = NULL;
+    size_t size;
+    FILE *out = terminal.tty ? open_memstream(&wrapped, &size) : NULL;
+
+    if (out != NULL)
+        text_wrap_messages(out, text, sink_width(&terminal));
+    sink_say(STDERR_FILENO, out != NULL && fclose(out) == 0 ? wrapped : text, patience_ms);
+    free(wrapped);
+}
+
 /*
  * Prints the first cause as the last line, so that the user sees it directly above the prompt. Lines about
  * the whole run stand above it.
@@ -46,7 +61,9 @@ static void say_last(const struct run *run)
 
     /* only the node that coordinates has events */
     if (observer->ending != NULL && run->events != NULL && !run->refused && !run->config->quiet)
-        observer->ending(observer->arg, run->status, ending, sizeof ending);
+        observer->ending(observer->arg, run->status,
+                         run->captured && run->rundir != NULL && !run->config->output.no_files, ending,
+                         sizeof ending);
     if (!last && ending[0] == '\0')
         return;
     snprintf(text, sizeof text, "%s%s", run->within_line ? "\n" : "", ending);
@@ -54,7 +71,7 @@ static void say_last(const struct run *run)
     if (last)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s%sfsdprun: %s\n", where, run->account,
                  run->line);
-    sink_say(STDERR_FILENO, text, run->hurried ? LAST_WORD_MS : -1);
+    print_last(text, run->hurried ? LAST_WORD_MS : -1);
 }
 
 void run_discard_directory(struct run *run)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARAGRAPH_BYTES = 4096 }; /* more than any page of help has */
+enum { PARAGRAPH_BYTES = 4096 /* more than any page of help has */, MESSAGE_INDENT = 2 };
 
 char *text_of(void (*print)(FILE *out, const void *subject), const void *subject)
 {
@@ -42,6 +42,21 @@ void text_wrap(FILE *out, const char *text, int begin, int indent, int columns)
         room = columns - indent;
     }
     fprintf(out, "%s\n", text);
+}
+
+void text_wrap_messages(FILE *out, const char *text, int columns)
+{
+    while (*text != '\0') {
+        const size_t n = strcspn(text, "\n");
+        char *message = strncmp(text, "fsdp", 4) == 0 ? strndup(text, n) : NULL;
+
+        if (message != NULL)
+            text_wrap(out, message, 0, MESSAGE_INDENT, columns);
+        else
+            fprintf(out, "%.*s\n", (int)n, text);
+        free(message);
+        text += n + (text[n] == '\n');
+    }
 }
 
 /*

@@ -23,6 +23,12 @@ enum { TEXT_COLUMNS = 80 }; /* of a page of help */
 void text_wrap(FILE *out, const char *text, int begin, int indent, int columns);
 
 /**
+ * Prints `text`, which is whole lines. Our own messages, which begin with "fsdp", are wrapped as by
+ * text_wrap() with an indent of two columns. Other lines, such as the last ones of a rank, stay as they are.
+ */
+void text_wrap_messages(FILE *out, const char *text, int columns);
+
+/**
  * Prints paragraphs, each filled to lines of TEXT_COLUMNS: in `text`, a newline is as a space. Lines that
  * begin with a space, and empty ones, stay as they are.
  */

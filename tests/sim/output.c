@@ -59,6 +59,12 @@ void sink_say(int fd, const char *text, int patience_ms)
     console_say(NULL, "%s", text);
 }
 
+int sink_width(const struct sink *sink)
+{
+    (void)sink;
+    return 80;
+}
+
 int isatty(int fd)
 {
     (void)fd;

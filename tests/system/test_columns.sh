@@ -8,7 +8,7 @@ export XDG_RUNTIME_DIR=$WORK/runtime TMPDIR=$WORK/temporary LC_ALL=C.UTF-8
 mkdir -m 700 "$XDG_RUNTIME_DIR" "$TMPDIR"
 unset COLUMNS LINES
 cd "$WORK" || exit 1
-at_exit() { kill -KILL $(jobs -p); wait; } 2> /dev/null
+at_exit() { "$F" stop holds; kill -KILL $(jobs -p); wait; } 2> /dev/null
 command -v script > /dev/null || { skip "messages in a terminal" "no script(1)"; exit; }
 
 # two jobs that run, with names that begin alike, and a run that has ended
@@ -36,8 +36,21 @@ pages=("ckpt ls" "ckpt show" "ckpt verify" "ckpt diff" "ckpt export" "ckpt impor
 for page in ps status logs events stop restart top inspect plot doctor plan ckpt "${pages[@]}"; do "$F" help $page; done > drawn
 { "$F" --help; "$F" --help-all; "$F" version; } >> drawn
 check_eq "pages of help fit 80 columns" "" "$(wider 80)"
+# a run that was killed, an agent that has a GPU, and an fsdprun in a folder of its own
+"$F" --rdzv-id $long_name-3 --log-dir logs "$TOY/toy" hang > killed.out 2>&1 & killed=$!
+three_run() { [ "$("$F" ps -q | wc -l)" = 3 ]; }
+check "a third job runs, and is killed" wait_until 30 three_run
+kill -KILL $killed; wait $killed 2> /dev/null
+mkdir -p own one/proc/driver/nvidia/gpus/0000:01:00.0 one/dev; : > one/dev/nvidia0
+printf 'GPU UUID: \t GPU-0\nDevice Minor: \t 0\n' > one/proc/driver/nvidia/gpus/0000:01:00.0/information
+cp "$F" own
+export FSDP_TEST_ROOT=$WORK/one # a machine with one GPU
+"$BIN/fsdp-agent" --socket "$WORK/agent.sock" 2> agent.log & agent=$!
+wait_until 20 grep -q serves agent.log
+unset FSDP_TEST_ROOT
 for columns in 80 120; do
   says $columns 0 ps
+  check_match "it has a run that was killed" 'was killed; its run directory is ' "$(frames | xargs)"
   says $columns 66 status nothing
   for command in status events logs restart stop inspect; do says $columns 2 $command a-name; done
   for command in status events inspect logs; do says $columns 0 $command $long; done
@@ -66,6 +79,28 @@ for columns in 80 120; do
   says $columns 2 --gpus 4 job.yaml
   says $columns 78 wrong.yaml
   says $columns 75 --agent "$PWD/nothing" --detach job.yaml
+  says $columns 0 job.yaml --set run.name=$long_name-$columns --set train.steps=40
+  check_match "it has the end of a job" 'next: ' "$(frames)"
+  says $columns 3 --max-restarts 1 -r 3 "$TOY/toy" exit=3
+  check_match "it has a first cause" 'fsdprun: rank 0 .* exited with status 3 before rendezvous, generation 1' "$(frames | xargs)"
+  says $columns 78 job.yaml --set run.name=a/b
+  says $columns 2 logs --since yesterday $long
+  export SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2
+  says $columns 2 job.yaml
+  check_match "it names srun" 'start it by srun' "$(frames | xargs)"
+  unset SLURM_JOB_ID SLURM_JOB_NUM_NODES
+  export FSDP_TEST_ROOT=$WORK/one
+  says $columns 0 --agent "$WORK/agent.sock" --detach --gpus 1 --rdzv-id holds "$TOY/toy" hang
+  : > drawn
+  { wait_until 20 grep -q 'waits for' drawn; printf '\003'; } | in_terminal $columns "trap : INT; $F --agent $WORK/agent.sock --gpus 1 $TOY/toy"
+  check_eq "a job that waits for a GPU in $columns columns: none of its lines is longer" "status=130" "$(too_long $columns)$(frames | grep '^status=')"
+  unset FSDP_TEST_ROOT
+  "$F" stop holds
+  for option in install uninstall; do F=$WORK/own/fsdprun says $columns 0 --$option-as-torchrun; done
+  F=$BIN/fsdp-agent says $columns 2 --socket
+  F=$BIN/fsdp-agent says $columns 2 --idle-exit never
+  F=$BIN/fsdp-agent says $columns 75 --socket "$WORK/agent.sock"
+  F=$BIN/fsdp-agent says $columns 0 --socket "$WORK/$columns.sock" --idle-exit 1
 done
 check_match "a table of ckpt is cut where names are" '^…' "$(in_terminal 60 "$F ckpt show runs/tiny" < /dev/null; frames)"
 check_eq "in a pipe it is not" 0 "$(COLUMNS= "$F" ckpt show runs/tiny | grep -c …)"

@@ -42,14 +42,53 @@ done
 
 # A caller that asks again and again wakes up for it. The runs tell what has changed, and here nothing has.
 switches() { sed -n 's/^voluntary_ctxt_switches:\t//p' "/proc/$1/status"; }
-"$F" ps --watch > watched & watcher=$!
+declare -A waits before
+# nobody_polls: of those in `waits`
+nobody_polls() {
+  local who after woken
+  wait_at_most 3 false # the last answers are taken, and the time limits of their connections are over
+  for who in "${!waits[@]}"; do before[$who]=$(switches "${waits[$who]}"); done
+  wait_at_most 5 false
+  for who in "${!waits[@]}"; do
+    after=$(switches "${waits[$who]}")
+    woken=$((${after:-0} - ${before[$who]:-0}))
+    echo "# $who, $N jobs, 5 s in which nothing changes: it woke up $woken times"
+    check "no job is polled by $who" [ -n "$after" -a "$woken" -lt 3 ]
+  done
+}
+"$F" ps --watch > watched & waits[ps --watch]=$!
+"$F" status -w "$job" > status & waits[status -w]=$!
+"$F" events -f "$job" > events & waits[events -f]=$!
+"$F" logs -f "$job" > logs.of.job & waits[logs -f]=$!
+has_lines() { [ "$(wc -l < "$1")" -ge "$2" ]; }
 wait_until 20 lines_are watched $((N + 1))
-before=$(switches $watcher)
-wait_at_most 5 false
-woken=$(($(switches $watcher) - before))
-echo "# ps --watch of $N jobs, 5 s in which nothing changes: it woke up $woken times"
-check "no job is polled by ps --watch" [ "$woken" -lt 3 ]
-kill "$watcher"; wait "$watcher"
+check "status, events and logs show what there is" wait_until 20 eval "has_lines status 2 && has_lines events 8 && lines_are logs.of.job 8"
+nobody_polls
+kill "${waits[@]}"; wait "${waits[@]}"
+waits=()
+
+# a stop that waits, as the rank takes TERM and stays
+"$F" --rdzv-id stays --shutdown-timeout 3600 "$TOY/toy" "catch=15:$WORK/term" touch=stays hang > /dev/null 2>&1 & guards+=($!)
+wait_until 20 test -e stays
+stays_runs() { "$F" ps | grep -q 'stays *running'; }
+wait_until 20 stays_runs
+"$F" stop stays 2> stop.err & waits[stop]=$!
+check "a job is being stopped" wait_until 20 test -e term
+# a job that waits for the only GPU: its own process, and the fsdprun of its user
+mkdir -p one/proc/driver/nvidia/gpus/0000:01:00.0 one/dev; : > one/dev/nvidia0
+printf 'GPU UUID: \t GPU-0\nDevice Minor: \t 0\n' > one/proc/driver/nvidia/gpus/0000:01:00.0/information
+export FSDP_TEST_ROOT=$WORK/one
+"$BIN/fsdp-agent" --socket agent.sock 2> agent.log & agent=$!
+guards+=($agent)
+wait_until 20 grep -q serves agent.log
+"$F" --agent agent.sock --detach --gpus 1 --rdzv-id holds "$TOY/toy" hang > /dev/null 2>&1
+"$F" --agent agent.sock --gpus 1 --rdzv-id queued "$TOY/toy" > queued.out 2>&1 & waits[the fsdprun of a queued job]=$!
+unset FSDP_TEST_ROOT
+check "a job is queued" wait_until 20 grep -q 'waits for 1 GPU' queued.out
+waits[a queued job]=$("$F" status --json queued | sed -n 's/.*"job":"\([0-9]*\)".*/\1/p')
+waits[the agent of a queued job]=$agent
+nobody_polls
+kill "$agent"; wait "$agent" "${waits[the fsdprun of a queued job]}"
 
 if command -v script > /dev/null; then
   : > drawn

@@ -78,4 +78,51 @@ read -r wall cpu < <(sed -nE 's/.*top: ([0-9.]+) ([0-9.]+) ([0-9.]+).*/\1 \2+\3/
 share=$(awk "BEGIN { printf \"%.2f\", 100 * ($cpu) / $wall }")
 echo "# top of 10 ranks: $share % of a core ($cpu s of CPU in $wall s)"
 check "top costs less than 1 % of a core" awk "BEGIN { exit !($wall >= 4 && $share < 1) }"
+# What top shows of a job that has restarted: its row, and those of its ranks as they go on.
+kill -KILL "$(pid_of runs/tiny 0 1)"
+await_logged runs/tiny 1 10 "$second"
+# shown KIND COLUMN...: of the rows of the job $id that were drawn, either "job" or "rank"
+shown() {
+  frames | awk -v id="$id" -v kind="$1" -v columns="${*:2}" 'BEGIN { n = split(columns, wanted) }
+    $1 == id && (kind == "rank") == ($2 ~ /^[01]$/) { for (i = 1; i <= n; i++) printf "%s ", $wanted[i]; print "" }'
+}
+goes_on() { [ "$(shown rank 2 6 | grep '^0 [0-9]' | sort -u | wc -l)" -ge 3 ]; }
+# A row of the job and a line of its metrics have the same loss and pace, at about the same step.
+is_logged() {
+  awk 'function rate(r) { return r < 999.5 ? sprintf("%.0f", r) : sprintf(r < 999.5e3 ? "%.3gk" : "%.3gM", r / (r < 999.5e3 ? 1e3 : 1e6)) }
+    NR == FNR { drawn[$1] = $2 " " $3; next }
+    { for (step = $1 - 2; step <= $1 + 2; step++) found += (drawn[step] == sprintf("%.4g", $2) " " rate($3)) }
+    END { exit !found }' <(shown job 7 8 9) \
+    <(sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\),.*"tokens_per_s": \([^,]*\),.*"generation": 1,.*/\1 \2 \3/p' runs/tiny/metrics.jsonl)
+}
+# has_memory PID MIB: the private memory of a process is between half and twice of that.
+has_memory() {
+  awk -v drawn="$2" '/^Rss(Anon|Shmem):/ { kib += $2 } END { exit !(kib / 2048 < drawn + 0 && drawn + 0 < kib / 512) }' "/proc/$1/status"
+}
+id=$second
+: > drawn
+{ wait_until 30 goes_on; printf q; } | in_terminal 120 "$F" top tiny
+check "top: a rank's step moves" goes_on
+check "loss and tokens/s are the job's" is_logged
+check_eq "and so are its name, ranks, generation and restarts" "tiny 2 1 1" "$(shown job 2 5 6 10 | sort -u | xargs)"
+for rank in 0 1; do
+  pid=$(pid_of runs/tiny 1 $rank)
+  check_eq "rank $rank is in a phase of a step" "" \
+    "$(shown rank 2 4 5 | grep "^$rank" | grep -vE "^$rank $pid (data|forward|backward|collective|optimizer|wait) $")"
+  memory=$(shown rank 2 7 | sed -n "s/^$rank \(.*\)M $/\1/p" | tail -n 1)
+  check "its memory, $memory MiB, is its process's" has_memory "$pid" "$memory"
+done
 "$F" stop "$first"; "$F" stop "$second"
+
+# a rank on a GPU, which is emulated, and whose load and memory a stand-in for NVML makes up
+mkdir gpus
+echo $((3 << 30)) > gpus/memory
+FSDP_DEVICE=cuda FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6 \
+  FSDP_TEST_NVML=$TOY/fake_nvml FAKE_NVML=GPU-aa@0 FAKE_NVML_STATE=$WORK/gpus "$F" job.yaml --nproc-per-node 1 \
+  --set run.name=gpu --set train.steps=10000000 --set checkpoint.every=0 > gpu.out 2>&1 & id=$!
+draws_gpu() { shown rank 8 9 10 | grep -qx '0000:00:00\.0 50 3G '; }
+check "the job on a GPU runs" await_logged runs/gpu 0 1 $id
+: > drawn
+{ wait_until 30 draws_gpu; printf q; } | in_terminal 120 "$F" top gpu
+check "top: a rank's GPU, its load and its memory" draws_gpu
+"$F" stop $id

@@ -78,6 +78,19 @@ Test(text, a_word_that_is_longer_than_a_line_stays_whole)
     free(text);
 }
 
+Test(text, our_messages_are_wrapped_and_lines_of_ranks_stay)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    text_wrap_messages(out, "\nfsdprun: one two\nTraceback (most recent call last)\nfsdp-agent: end", 13);
+    fclose(out);
+    cr_assert(eq(str, text,
+                 (char *)"\nfsdprun: one\n  two\nTraceback (most recent call last)\nfsdp-agent:\n  end\n"));
+    free(text);
+}
+
 Test(text, paragraphs_are_filled_and_what_is_indented_stays)
 {
     char *text = filled("one\ntwo\n\n  three  four\n  five\nsix\nseven");

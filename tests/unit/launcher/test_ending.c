@@ -65,6 +65,15 @@ Test(ending, a_directory_stands_as_a_shell_takes_it)
     cr_assert_not_null(strstr(text, "fsdprun plot 'my runs/$x'\n"), "%s", text);
 }
 
+Test(ending, a_program_says_what_its_restarts_cost)
+{
+    cr_assert(gt(sz, ending_program_words(2, 7.2, "/scratch/ann/logs/train_x7q2k9dm", text, sizeof text), 0));
+    cr_expect(
+        eq(str, text, (char *)"fsdprun: 2 restarts cost 0:07; logs: /scratch/ann/logs/train_x7q2k9dm\n"));
+    cr_assert(gt(sz, ending_program_words(1, 61, NULL, text, sizeof text), 0));
+    cr_expect(eq(str, text, (char *)"fsdprun: 1 restart cost 1:01\n"));
+}
+
 Test(ending, only_whole_lines_are_said)
 {
     const struct ending ending = { .steps = 7, .total_steps = 7, .run_dir = "a/long/directory" };
