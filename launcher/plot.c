@@ -52,21 +52,32 @@ static void add_point(struct plot *plot, const struct plot_point *point)
     plot->points[plot->n++] = *point;
 }
 
+/*
+ * Returns whether a line counts: it does unless it has a lower term and an earlier time than the last one that
+ * counted, whose place it takes. A later run in the same directory begins with a lower term, at a later time.
+ */
+static bool counts(const cJSON *line, struct plot_origin *last)
+{
+    const double term = number(line, "term"), time = number(line, "time");
+    const struct plot_origin origin = { isnan(term) ? 0 : term, isnan(time) ? 0 : time };
+
+    if (origin.term < last->term && origin.time < last->time)
+        return false;
+    *last = origin;
+    return true;
+}
+
 void plot_take_metrics(struct plot *plot, const char *line, size_t length)
 {
     cJSON *object = json_parse_object(line, length);
     const struct plot_point point = { .step = number(object, "step"),
                                       .loss = number(object, "loss"),
                                       .tokens_per_s = number(object, "tokens_per_s") };
-    const double term = number(object, "term"), time = number(object, "time");
-    const double of_term = isnan(term) ? 0 : term, of_time = isnan(time) ? 0 : time;
+    const bool is_point = point.step >= 0 && point.step <= MOST_STEPS && counts(object, &plot->metrics);
 
     cJSON_Delete(object);
-    if (!(point.step >= 0 && point.step <= MOST_STEPS) || (of_term < plot->term && of_time < plot->time))
-        return;
-    plot->term = of_term;
-    plot->time = of_time;
-    add_point(plot, &point);
+    if (is_point)
+        add_point(plot, &point);
 }
 
 void plot_take_event(struct plot *plot, const char *line, size_t length)
@@ -75,7 +86,7 @@ void plot_take_event(struct plot *plot, const char *line, size_t length)
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "event"));
     const double step = number(object, "step");
     const bool restarts = name != NULL && strcmp(name, "resume") == 0 && number(object, "generation") > 0 &&
-                          step >= 0 && step <= MOST_STEPS;
+                          step >= 0 && step <= MOST_STEPS && counts(object, &plot->events);
     double *all;
 
     cJSON_Delete(object);

@@ -19,14 +19,19 @@ struct plot_point {
     double step, loss, tokens_per_s;
 };
 
+/* Who wrote the last line of a file that counted, and when */
+struct plot_origin {
+    double term, time;
+};
+
 /* The values of a run. Begins as { 0 }. */
 struct plot {
     struct plot_point *points; /* (n) in order of their steps, each step once */
     size_t n, capacity;
     double *restarts; /* (n_restarts) steps from which restarts went on, in order of time */
     size_t n_restarts, restarts_capacity;
-    double term, time; /* those of the last line of metrics.jsonl that counted */
-    bool failed;       /* there was no memory: some values are missing */
+    struct plot_origin metrics, events; /* of the last line of metrics.jsonl and of events.jsonl */
+    bool failed;                        /* there was no memory: some values are missing */
 };
 
 void plot_fini(struct plot *plot);

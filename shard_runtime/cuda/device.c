@@ -375,6 +375,7 @@ static enum fsdp_status cuda_check_float8(const struct device *device, struct fs
 
 const struct device_ops device_cuda_ops = {
     .name = "cuda",
+    .allocs_zeroed = true,
     .open = cuda_open,
     .close = cuda_close,
     .alloc = cuda_alloc,

@@ -236,6 +236,7 @@ static void cpu_describe(const struct device *device, char *buffer, size_t size)
 
 const struct device_ops device_cpu_ops = {
     .name = "cpu",
+    .allocs_zeroed = true,
     .open = cpu_open,
     .close = cpu_close,
     .alloc = cpu_alloc,

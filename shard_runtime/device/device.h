@@ -62,10 +62,11 @@ enum { DEVICE_ID_BYTES = 64 };
 
 struct device_ops {
     const char *name; /* as in a job file: "cpu" */
+    bool allocs_zeroed; /* alloc() and alloc_host() return zeros; false: any bytes */
     enum fsdp_status (*open)(struct device *device, int local_rank, struct fsdp_err *err);
     void (*close)(struct device *device);
 
-    /** Allocates `size_bytes` of zeroed device memory, aligned to at least 4096. 0 bytes give NULL. */
+    /** Allocates `size_bytes` of device memory, aligned to at least 4096. 0 bytes give NULL. */
     enum fsdp_status (*alloc)(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err);
     void (*free)(struct device *device, void *memory, size_t size_bytes);
 
@@ -141,7 +142,7 @@ struct device_ops {
     /** Returns whether the address is in the device's memory. */
     bool (*owns)(const struct device *device, const void *memory);
     /**
-     * Allocates zeroed page-locked host memory, which the device copies from and to directly. 0 bytes give
+     * Allocates page-locked host memory, which the device copies from and to directly. 0 bytes give
      * NULL.
      */
     enum fsdp_status (*alloc_host)(struct device *device, size_t size_bytes, void **out,

@@ -134,7 +134,7 @@ static enum fsdp_status alloc_rows(struct fsdp_context *context, enum shard_plac
         return place_alloc(context, place, size_bytes, out, err);
     status = device_memory_alloc(&context->comms, size_bytes, &memory, err);
     if (status == FSDP_OK && memory != NULL)
-        place_fill_zero(context, place, memory, size_bytes);
+        place_fill_new(context, place, memory, size_bytes);
     *out = memory;
     return status;
 }
@@ -198,7 +198,7 @@ void model_place_gradients(struct fsdp_model *model)
     assert(training->plan.gradient_bytes == device->gradient_bytes);
     if (device->gradient_bytes > 0) {
         device->gradients = (float *)(void *)training->arena;
-        place_fill_zero(model->context, PLACE_DEVICE, device->gradients, device->gradient_bytes);
+        place_fill_new(model->context, PLACE_DEVICE, device->gradients, device->gradient_bytes);
     }
     for (int g = 0; g < model->layout.n_groups; g++) {
         const enum shard_place p = model_place(model, g);

@@ -46,7 +46,7 @@ enum fsdp_status place_alloc(struct fsdp_context *context, enum shard_place plac
                  : place == PLACE_PINNED ? device->ops->alloc_host(device, size_bytes, &memory, err)
                                          : host->ops->alloc(host, size_bytes, &memory, err));
     *out = memory;
-    place_fill_zero(context, place, memory, size_bytes);
+    place_fill_new(context, place, memory, size_bytes);
     return FSDP_OK;
 }
 
@@ -71,6 +71,14 @@ void place_fill_zero(struct fsdp_context *context, enum shard_place place, void 
         context->device.ops->fill_zero(context->streams[PLAN_COMPUTE], memory, size_bytes);
     else
         memset(memory, 0, size_bytes);
+}
+
+void place_fill_new(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes)
+{
+    const struct device *device = place == PLACE_PAGED ? place_host_device(context) : &context->device;
+
+    if (!device->ops->allocs_zeroed)
+        place_fill_zero(context, place, memory, size_bytes);
 }
 
 void place_read(struct fsdp_context *context, enum shard_place place, void *out, const void *from,

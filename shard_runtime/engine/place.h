@@ -26,6 +26,8 @@ enum fsdp_status place_alloc(struct fsdp_context *context, enum shard_place plac
                              float **out, struct fsdp_err *err);
 void place_free(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes);
 void place_fill_zero(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes);
+/** The same for memory that was just allocated and not written yet: does nothing if it is zero already. */
+void place_fill_new(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes);
 
 /**
  * Copies from memory of a place to host memory of the caller. The copy is done once the compute stream has

@@ -129,8 +129,8 @@ static enum fsdp_status go_on(struct trainer *trainer, const struct fsdp_checkpo
 }
 
 /*
- * Resumes from the snapshots in memory, if the agent names a step. They are of this run: of the same job,
- * data and machine. FSDP_ERR_NOT_FOUND: the disk is next.
+ * Resumes from the snapshots in memory, if the agent names a step. They are of this run: of the same job and
+ * data. FSDP_ERR_NOT_FOUND: the disk is next.
  */
 static enum fsdp_status resume_from_memory(struct trainer *trainer, struct fsdp_err *err)
 {
@@ -147,6 +147,7 @@ static enum fsdp_status resume_from_memory(struct trainer *trainer, struct fsdp_
     if (status != FSDP_OK)
         return status;
     trainer->unsaved = (int64_t)state.step > hello->resume_step;
+    OK_OR_RETURN(trainer_compare_machines(trainer, &state, err)); /* a spare's may be another */
     return go_on(trainer, &state, hello->memory_is_peer ? "peer" : "memory", "memory", began_s, err);
 }
 

@@ -30,6 +30,7 @@ enum sim_stream {
     SIM_STORES,
     SIM_PULSES,
     SIM_BUSY,
+    SIM_CLOCKS,
     SIM_STREAMS
 };
 void sim_seed(uint64_t seed);

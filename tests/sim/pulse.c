@@ -1,6 +1,6 @@
 /*
  * agent/rendezvous/pulse_*.h: the threads of a member's beats, and of the leader who answers them, and the
- * datagrams. These pass in half of the histories, are lost or late, and come in any order. A thread stands
+ * datagrams. These pass in half of the histories, are lost or late, come twice, and in any order. A thread stands
  * still with its process, but goes on while only the loop is busy.
  */
 #include <arpa/inet.h>
@@ -12,6 +12,8 @@
 #include "agent/rendezvous/pulse_listener.h"
 #include "agent/rendezvous/pulse_sender.h"
 #include "tests/sim/sim.h"
+
+enum { DOUBLES_ONE_IN = 10 };
 
 struct pulse_listener {
     struct pulse_listener *next;
@@ -41,6 +43,21 @@ struct letter {
     struct pulse pulse;
     struct pulse_listener *listener;
 };
+
+/* Puts a letter on its way, and now and then a copy of it. None is freed. */
+static void post(const struct letter *letter, const struct host *from, const struct host *to,
+                 void (*take)(void *what, uint64_t number))
+{
+    int64_t delay_ns;
+
+    do {
+        struct letter *copy = malloc(sizeof *copy);
+
+        *copy = *letter;
+        if (sim_net_passes(from, to, &delay_ns))
+            sim_at(sim_now + delay_ns, take, copy, 0);
+    } while (sim_one_in(SIM_PULSES, DOUBLES_ONE_IN));
+}
 
 static bool stands_still(const struct process *process)
 {
@@ -172,7 +189,6 @@ static void take_question(struct letter *letter)
     struct pulse_listener *listener = letter->listener;
     const struct process *process = listener->process;
     struct pulse answer;
-    int64_t delay_ns;
     bool holds, answers;
 
     if (stands_still(process)) {
@@ -186,8 +202,8 @@ static void take_question(struct letter *letter)
     if (answers && sim_plan.arbiter && !sim_leads(process))
         sim_violated("who answers leads", "n%d does not", process->host->number);
     letter->pulse = answer;
-    if (answers && sim_net_passes(process->host, letter->sender->process->host, &delay_ns))
-        sim_at(sim_now + delay_ns, take_answer, letter, 0);
+    if (answers)
+        post(letter, process->host, letter->sender->process->host, take_answer);
 }
 
 static void arrive(void *what, uint64_t number)
@@ -211,17 +227,14 @@ static void arrive(void *what, uint64_t number)
 static void ask(const struct pulse_sender *sender)
 {
     const struct sockaddr_in *to = (const struct sockaddr_in *)&sender->aim.to;
-    struct letter *letter = calloc(1, sizeof *letter);
-    int64_t delay_ns;
+    struct letter letter = { .sender = (struct pulse_sender *)sender, .n_aims = sender->n_aims };
 
-    *letter = (struct letter){ .sender = (struct pulse_sender *)sender, .n_aims = sender->n_aims };
-    letter->pulse.sent_ns = sim_clock_of(sender->process->host);
-    letter->pulse.answered_ns =
+    letter.pulse.sent_ns = sim_clock_of(sender->process->host);
+    letter.pulse.answered_ns =
         sender->told_ns > sender->news.answered_ns ? sender->told_ns : sender->news.answered_ns;
-    memcpy(letter->pulse.session, sender->aim.session, sizeof letter->pulse.session);
-    if (sim_plan.pulses &&
-        sim_net_passes(sender->process->host, &sim_hosts[(ntohl(to->sin_addr.s_addr) & 0xff) - 1], &delay_ns))
-        sim_at(sim_now + delay_ns, arrive, letter, 0);
+    memcpy(letter.pulse.session, sender->aim.session, sizeof letter.pulse.session);
+    if (sim_plan.pulses)
+        post(&letter, sender->process->host, &sim_hosts[(ntohl(to->sin_addr.s_addr) & 0xff) - 1], arrive);
 }
 
 static void on_pace(void *what, uint64_t n_aims)

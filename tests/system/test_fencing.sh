@@ -113,6 +113,13 @@ world f 2 --insecure --nnodes 2 -- "$TOYW" touch=f.started wait=f.go
 stand_still 5 f1 f2
 check_ends "without a restart left, both end with 76" "76 76" f1 f2
 
+# Ctrl-Z for longer than the lease stops a node's ranks too. After fg they are killed before they can do anything.
+world l 2 --insecure --nnodes 1:2 -- "$TOYW" touch=l.started wait=l.go
+press_ctrl_z 5 l2
+check "Ctrl-Z for longer than the lease: the other goes on alone, and the node joins again after fg" wait_until 60 lines l.started 5
+touch l.go
+check_ends "... and both end with 0" "0 0" l1 l2
+
 # A longer lease, which the host names.
 port=$((port + 1))
 start g1 1 --insecure --nnodes 2 --rdzv-conf lease=600 -- "$TOYW" touch=g.started wait=g.go

@@ -14,12 +14,15 @@ job() {
     > "$WORK/$name.out" 2>&1 < /dev/null
   echo $? > "$WORK/$name.rc"
 }
+# what errors.json says of the kernel's stack here
+stack='"kernel":\["[A-Za-z0-9_.]+"'; grep -q . /proc/self/stack 2> /dev/null || stack='"kernel: needs root"'
 # check_job NAME WORDS: it was ended, and says this last, and who waits
 check_job() {
   check_eq "$1: 137" 137 "$(cat "$WORK/$1.rc")"
   check_match "$1: what the hung rank showed is in errors.json" \
     '"hang": \{"ranks":"[01]",.*"culprit":true,.*"state":"[A-Z]","wchan":"[a-z0-9_]+",.*"threads":\{"count":[1-9]' \
     "$(cat "$WORK/runs/$1/errors.json")"
+  check_match "$1: ... with its stack in the kernel" "\"culprit\":true,.*$stack" "$(cat "$WORK/runs/$1/errors.json")"
   lines=$(awk '/^fsdprun: rank [01] made no progress for / { n = 1; next } n && /^  / { print ++n; next } { n = 0 }' "$WORK/$1.out" | sort -n | tail -n 1)
   check "$1: and printed, in at most 20 lines (${lines:-0})" test "${lines:-0}" -ge 3 -a "${lines:-0}" -le 20
   check_match "$1: the rank and its phase are named" "$2: no progress for $limit s(; 1 rank waits for it in [a-z_]+ #[0-9]+ of world)?; 1 other rank was stopped" "$(tail -n 1 "$WORK/$1.out")"

@@ -48,6 +48,18 @@ if grep -q avx2 /proc/cpuinfo; then
   check_match "and one line says that rank 1 is another" \
     'rank 1: saved with cpu .*, 1 thread, going on with cpu .*, 1 thread: equal to rounding, not to the bit' "$(cat "$WORK/mixed.log")"
   check_eq "once" 1 "$(grep -c 'equal to rounding' "$WORK/mixed.log")"
+
+  # The same from memory: the rank is killed, and comes back with other instructions.
+  printf '#!/bin/sh\n[ "$RANK" != 1 ] || { mkdir "%s/once" 2> /dev/null || export FSDP_ISA=base; echo $$ > "%s/pid"; }\nexec "%s" "$@"\n' \
+    "$WORK" "$WORK" "$BIN/fsdp-train" > "$WORK/mixed/fsdp-train"
+  "$WORK/mixed/fsdprun" --nproc-per-node 2 "$WORK/job.yaml" --set run.name=turned --set train.steps=1000000 --set checkpoint.every=0 \
+    --set checkpoint.snapshot_every=1 --max-restarts 1 --standby 0 > "$WORK/turned.log" 2>&1 < /dev/null & run=$!
+  await_logged "$WORK/runs/turned" 0 3 $run
+  kill -KILL "$(cat "$WORK/pid")"
+  check "a rank comes back with other instructions and goes on from memory: one line says so" \
+    wait_until 60 grep -q 'rank 1: saved with cpu .*: equal to rounding, not to the bit' "$WORK/turned.log"
+  check_match "... from memory" '"event": *"resume".*"source": *"memory"' "$(cat "$WORK/runs/turned/events.jsonl")"
+  kill -TERM $run; wait $run
 else
   skip "a rank with other instructions" "this CPU has the base set only"
 fi

@@ -61,10 +61,10 @@ heal_link
 goes_on "a connection that breaks in a cut costs nothing" b
 rm -f b.*
 
-for who in "c0" "c1" "c0 c1"; do
+for who in "stand_still c0" "stand_still c1" "stand_still c0 c1" "press_ctrl_z c1" "press_ctrl_z c0 c1"; do
   world c --secret-file secret
-  stand_still 2 $who
-  goes_on "agents that stand still for 2 s ($who) cost nothing" c
+  ${who%% *} 2 ${who#* }
+  goes_on "2 s of standing still ($who) cost nothing" c
   rm -f c.*
 done
 

@@ -62,6 +62,15 @@ check_ends() {
 inner_of() { pgrep -P "$(agent_of "$1")" -x fsdprun-agent; }
 # power_off NAME: its guard and its agent end at once, as if the host had lost power
 power_off() { kill -KILL "$(inner_of "$1")" "$(agent_of "$1")"; }
+# press_ctrl_z SECONDS NAME...: Ctrl-Z for these, and fg after so long
+press_ctrl_z() {
+  local n pids=() seconds=$1
+  shift
+  for n in "$@"; do pids+=("$(agent_of "$n")"); done
+  kill -TSTP "${pids[@]}"
+  read -r -t "$seconds" <> <(:) || :
+  kill -CONT "${pids[@]}"
+}
 # stand_still SECONDS NAME...: stops these agents for so long. Their guards may stop with them.
 stand_still() {
   local n pids=() seconds=$1

@@ -157,6 +157,7 @@ void apart_device_install(struct apart_device *apart, struct fsdp_context *conte
 {
     *apart = (struct apart_device){ .ops = *context->device.ops, .own = context->device, .context = context };
     apart->ops.name = "cuda";
+    apart->ops.allocs_zeroed = false;
     apart->ops.alloc = alloc;
     apart->ops.free = free_device;
     apart->ops.alloc_host = alloc_host;

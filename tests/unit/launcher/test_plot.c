@@ -73,6 +73,9 @@ Test(plot, a_line_of_a_node_that_stood_still_does_not_count)
     metrics(
         "{\"step\": 9, \"loss\": 0.5, \"term\": 1, \"time\": 30}"); /* a later run, which counts from one */
     points_are("9:0.5");
+    event("{\"event\": \"resume\", \"generation\": 2, \"step\": 8, \"term\": 2, \"time\": 40}");
+    event("{\"event\": \"resume\", \"generation\": 1, \"step\": 4, \"term\": 1, \"time\": 39}");
+    cr_assert(eq(sz, plot.n_restarts, 1));
 }
 
 Test(plot, what_is_no_line_of_metrics_is_passed_over)
