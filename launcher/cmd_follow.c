@@ -26,6 +26,11 @@ enum { SLACK_S = 5, INDEX_BYTES = 64 << 20 };
 
 static int refuse_without_directory(const struct registry_job *job, struct fsdp_err *err)
 {
+    if (job->pid == 0) { /* the user named the directory itself */
+        fsdp_fail(err, FSDP_ERR_NOT_FOUND,
+                  "%.200s has no such files: it is no run directory, or none were kept", job->run_dir);
+        return FSDP_EXIT_INPUT;
+    }
     fsdp_fail(err, FSDP_ERR_NOT_FOUND, "job %s keeps no files: its output goes where it was started",
               job->id);
     return FSDP_EXIT_INPUT;
@@ -41,6 +46,8 @@ int cmd_events(const struct registry_job *job, const struct job_words *words, in
 
     if (job->run_dir[0] == '\0' ||
         snprintf(path, sizeof path, "%s/events.jsonl", job->run_dir) >= (int)sizeof path)
+        return refuse_without_directory(job, err);
+    if (job->pid == 0 && access(path, F_OK) < 0)
         return refuse_without_directory(job, err);
     status = follow_create(&follow, words->follow, err);
     if (status == FSDP_OK)
@@ -66,20 +73,26 @@ struct reader {
     const struct registry_job *job;
     struct follow *follow;
     int rank; /* -1: all */
+    bool json;
+    int least, most; /* the ranks of this run that the indexes name; -1: none yet */
+    bool has_rank;   /* `rank` is one of them */
     FILE *out, *err_out;
     bool any; /* an index with a log file of this run was found */
 };
 
 /* Adds one log file of a rank to the files that are printed, and watches its folder. */
 static enum fsdp_status add_log(struct reader *reader, const char *folder, int rank, const char *name,
-                                FILE *out, struct fsdp_err *err)
+                                bool is_stderr, struct fsdp_err *err)
 {
-    char path[PATH_MAX], prefix[32];
+    FILE *out = is_stderr && !reader->json ? reader->err_out : reader->out;
+    char path[PATH_MAX], prefix[64];
     enum fsdp_status status;
 
     if (name == NULL || snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
         return FSDP_OK;
-    snprintf(prefix, sizeof prefix, "[rank %d]: ", rank);
+    snprintf(prefix, sizeof prefix,
+             reader->json ? "{\"rank\": %d, \"stream\": \"%s\", \"line\": " : "[rank %d]: ", rank,
+             is_stderr ? "stderr" : "stdout");
     status = follow_add(reader->follow, path, prefix, out, err);
     *strrchr(path, '/') = '\0';
     follow_watch(reader->follow, path);
@@ -100,11 +113,15 @@ static enum fsdp_status take_rank(struct reader *reader, const char *folder, con
         time->valuedouble < reader->job->started_s - SLACK_S)
         return FSDP_OK; /* the line is of an earlier run in the same directory */
     reader->any |= name_out != NULL || name_err != NULL;
+    if (reader->least < 0 || rank->valueint < reader->least)
+        reader->least = rank->valueint;
+    if (rank->valueint > reader->most)
+        reader->most = rank->valueint;
+    reader->has_rank |= reader->rank == rank->valueint;
     if (reader->rank >= 0 && reader->rank != rank->valueint)
         return FSDP_OK;
-    status = add_log(reader, folder, rank->valueint, name_out, reader->out, err);
-    return status != FSDP_OK ? status
-                             : add_log(reader, folder, rank->valueint, name_err, reader->err_out, err);
+    status = add_log(reader, folder, rank->valueint, name_out, false, err);
+    return status != FSDP_OK ? status : add_log(reader, folder, rank->valueint, name_err, true, err);
 }
 
 static enum fsdp_status take_index(struct reader *reader, const char *folder, const char *name,
@@ -204,7 +221,13 @@ static enum fsdp_status find_files(struct reader *reader, struct fsdp_err *err)
 int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
              FILE *err_out, struct fsdp_err *err)
 {
-    struct reader reader = { .job = job, .rank = words->rank, .out = out, .err_out = err_out };
+    struct reader reader = { .job = job,
+                             .rank = words->rank,
+                             .json = words->json,
+                             .least = -1,
+                             .most = -1,
+                             .out = out,
+                             .err_out = err_out };
     bool goes_on = ended_fd >= 0;
     enum fsdp_status status;
     int64_t since_ms = 0;
@@ -217,6 +240,8 @@ int cmd_logs(const struct registry_job *job, const struct job_words *words, int 
     status = follow_create(&reader.follow, words->follow, err);
     if (status == FSDP_OK)
         follow_since(reader.follow, since_ms);
+    if (status == FSDP_OK && words->json)
+        follow_as_json(reader.follow);
     while (status == FSDP_OK && goes_on) {
         status = find_files(&reader, err);
         if (status == FSDP_OK)
@@ -229,6 +254,11 @@ int cmd_logs(const struct registry_job *job, const struct job_words *words, int 
     if (status == FSDP_OK)
         status = follow_print(reader.follow, true, err);
     follow_destroy(reader.follow);
+    if (status == FSDP_OK && reader.rank >= 0 && reader.most >= 0 && !reader.has_rank) {
+        fsdp_fail(err, FSDP_ERR_CONFIG, "no rank %d ran here: the ranks are %d to %d", reader.rank,
+                  reader.least, reader.most);
+        return FSDP_EXIT_USAGE;
+    }
     if (status == FSDP_OK && !reader.any && !words->follow)
         return refuse_without_directory(job, err);
     return exit_status_of(status);

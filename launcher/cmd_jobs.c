@@ -222,7 +222,7 @@ static int read_files(const struct subcommand *command, const struct registry_li
                       const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
                       struct fsdp_err *err)
 {
-    const int ended_fd = words->follow ? jobs_watch(list, job) : -1;
+    const int ended_fd = words->follow && job->pid > 0 ? jobs_watch(list, job) : -1;
     const int status = strcmp(command->name, "events") == 0
                            ? cmd_events(job, words, ended_fd, out, err)
                            : cmd_logs(job, words, ended_fd, out, err_out, err);
@@ -261,7 +261,8 @@ static int run_on(const struct subcommand *command, const struct registry_list *
 static int run(const struct subcommand *command, const struct job_words *words, FILE *out, FILE *err_out,
                struct fsdp_err *err)
 {
-    const struct registry_job *job;
+    struct registry_job run;
+    const struct registry_job *job = &run;
     struct registry_list list;
     enum fsdp_status found = registry_read(&list, err);
     int status = exit_status_of(found);
@@ -274,7 +275,10 @@ static int run(const struct subcommand *command, const struct job_words *words, 
             strcmp(command->name, "top") != 0)
             name_lost(&list, err_out);
     } else if (found == FSDP_OK) {
-        found = jobs_find(&job, &list, words->job, err);
+        if (strstr(command->usage, "RUN") != NULL)
+            found = jobs_find_run(&run, &list, words->job, err);
+        else
+            found = jobs_find(&job, &list, words->job, err);
         status = exit_status_of_request(found);
         if (found == FSDP_OK)
             status = run_on(command, &list, job, words, out, err_out, err);

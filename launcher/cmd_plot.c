@@ -1,8 +1,8 @@
 /* `fsdprun plot`: reads the files of a run directory. The job may still run or have ended. */
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/cmd_jobs.h"
@@ -20,22 +20,14 @@ enum { PATH_BYTES = REGISTRY_PATH_BYTES + 64, DEFAULT_COLUMNS = 80, LINES = 12 }
  */
 static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, struct fsdp_err *err)
 {
-    const struct registry_job *job;
+    struct registry_job job;
     struct registry_list list;
-    enum fsdp_status found;
-    struct stat at;
+    enum fsdp_status found = registry_read(&list, err);
 
-    if (stat(run, &at) == 0 && S_ISDIR(at.st_mode)) {
-        snprintf(path, REGISTRY_PATH_BYTES, "%s", run);
-        return 0;
-    }
-    found = registry_read(&list, err);
     if (found == FSDP_OK)
-        found = jobs_find(&job, &list, run, err);
-    if (found == FSDP_ERR_NOT_FOUND)
-        fsdp_fail(err, found, "%.200s is no run directory, and no job of that name runs here", run);
+        found = jobs_find_run(&job, &list, run, err);
     if (found == FSDP_OK)
-        snprintf(path, REGISTRY_PATH_BYTES, "%s", job->run_dir);
+        snprintf(path, REGISTRY_PATH_BYTES, "%s", job.run_dir);
     registry_list_fini(&list);
     return exit_status_of_request(found);
 }
@@ -75,6 +67,26 @@ static int write_svg(const struct plot *plot, const char *run, const char *path,
     return FSDP_EXIT_IO;
 }
 
+/* Prints the values that are plotted: {"points": [{"step", "loss", "tokens_per_s"}], "restarts": [step]}. */
+static int write_json(const struct plot *plot, FILE *out)
+{
+    cJSON *all = cJSON_CreateObject(), *points = cJSON_AddArrayToObject(all, "points");
+    int status;
+
+    for (size_t i = 0; i < plot->n; i++) {
+        cJSON *point = cJSON_CreateObject();
+
+        cJSON_AddNumberToObject(point, "step", plot->points[i].step);
+        cJSON_AddNumberToObject(point, "loss", plot->points[i].loss); /* NaN is written as null */
+        cJSON_AddNumberToObject(point, "tokens_per_s", plot->points[i].tokens_per_s);
+        cJSON_AddItemToArray(points, point);
+    }
+    cJSON_AddItemToObject(all, "restarts", cJSON_CreateDoubleArray(plot->restarts, (int)plot->n_restarts));
+    status = json_print(all, out);
+    cJSON_Delete(all);
+    return status;
+}
+
 int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err)
 {
     const struct table_look look = terminal_look(STDOUT_FILENO);
@@ -91,8 +103,11 @@ int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err)
     } else if (plot.n == 0) {
         fsdp_fail(err, FSDP_ERR_NOT_FOUND, "%.200s has no metrics.jsonl with a step in it", run);
         status = FSDP_EXIT_INPUT;
-    } else if (words->svg != NULL) {
-        status = write_svg(&plot, run, words->svg, err);
+    } else if (words->svg != NULL || words->json) {
+        if (words->svg != NULL)
+            status = write_svg(&plot, run, words->svg, err);
+        if (status == 0 && words->json)
+            status = write_json(&plot, out);
     } else {
         plot_text(&plot, look.columns > 0 ? look.columns : DEFAULT_COLUMNS, LINES, look.ascii, out);
         status = json_written(out);

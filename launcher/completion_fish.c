@@ -43,9 +43,9 @@ static void put_fish_jobs(FILE *out)
         }
         if (what_takes_job(command))
             fprintf(out,
-                    "complete -c fsdprun -n '__fish_seen_subcommand_from %s' -f "
+                    "complete -c fsdprun -n '__fish_seen_subcommand_from %s' %s "
                     "-a '(fsdprun ps -q --names 2> /dev/null)'\n",
-                    command->name);
+                    command->name, strstr(command->usage, "RUN") != NULL ? "-F" : "-f");
     }
 }
 

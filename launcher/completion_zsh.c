@@ -103,6 +103,7 @@ static void put_zsh_jobs(FILE *out)
           "  jobs=(${(f)\"$(fsdprun ps -q --names 2> /dev/null)\"})\n"
           "  compadd -a jobs\n"
           "}\n"
+          "_fsdprun_runs() {\n  _fsdprun_jobs\n  _files -/\n}\n"
           "_fsdprun_what() {\n  local -a subcommands\n  subcommands=(",
           out);
     for (size_t i = 0; i < what_subcommands_size; i++) {
@@ -129,9 +130,13 @@ static void put_zsh_jobs(FILE *out)
             fprintf(out, "]%s' ",
                     option->argument == NULL                ? ""
                     : strcmp(option->argument, "FILE") == 0 ? ":file:_files"
+                    : strcmp(option->argument, "T") == 0    ? ":time:"
                                                             : ":rank:");
         }
-        fprintf(out, "'--help[its page]'%s ;;\n", what_takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
+        fprintf(out, "'--help[its page]'%s ;;\n",
+                !what_takes_job(command)                ? ""
+                : strstr(command->usage, "RUN") != NULL ? " '1:run:_fsdprun_runs'"
+                                                        : " '1:job:_fsdprun_jobs'");
     }
     put_zsh_ckpt(out);
     fputs("  esac\n}\n"

@@ -12,12 +12,14 @@
 
 #include "launcher/log_since.h"
 #include "shard_runtime/core/files.h"
+#include "shard_runtime/core/json.h"
 
-enum { READ_BYTES = 65536, LINE_BYTES = 65536, PREFIX_BYTES = 32, MOST_ROTATED = 1000 };
+enum { READ_BYTES = 65536, LINE_BYTES = 65536, PREFIX_BYTES = 64, MOST_ROTATED = 1000 };
 
 struct file {
     char path[PATH_MAX], prefix[PREFIX_BYTES];
     FILE *out;
+    bool json;   /* see follow_as_json() */
     ino_t inode; /* inode of the file that was read last; 0: nothing was read yet */
     off_t offset;
     char *part; /* (LINE_BYTES) a line that has begun but not ended; NULL: there was none yet */
@@ -27,6 +29,7 @@ struct file {
 struct follow {
     int fd;           /* inotify descriptor; -1: nothing is watched */
     int64_t since_ms; /* files that are added from now on are printed since this time; 0: whole */
+    bool json;        /* of the same files: see follow_as_json() */
     struct file **files;
     size_t n, capacity;
 };
@@ -90,6 +93,7 @@ enum fsdp_status follow_add(struct follow *follow, const char *path, const char 
     snprintf(file->path, sizeof file->path, "%s", path);
     snprintf(file->prefix, sizeof file->prefix, "%s", prefix);
     file->out = out;
+    file->json = follow->json;
     if (follow->since_ms > 0)
         log_since_find(path, follow->since_ms, &file->inode, &file->offset);
     follow->files[follow->n++] = file;
@@ -101,14 +105,50 @@ void follow_since(struct follow *follow, int64_t since_ms)
     follow->since_ms = since_ms;
 }
 
-static void print_line(struct file *file, const char *bytes, size_t n)
+void follow_as_json(struct follow *follow)
 {
+    follow->json = true;
+}
+
+/* Prints a line as a JSON string, with its prefix and "}". Returns false if there is no memory. */
+static bool print_json(struct file *file, const char *bytes, size_t n)
+{
+    char *line = malloc(file->n_part + n + 1);
+    struct json_text text = { 0 };
+    bool good;
+
+    if (line == NULL)
+        return false;
+    if (file->n_part > 0)
+        memcpy(line, file->part, file->n_part);
+    memcpy(line + file->n_part, bytes, n);
+    n += file->n_part;
+    for (size_t i = 0; i < n; i++)
+        if (line[i] == '\0')
+            line[i] = '\xff'; /* is no UTF-8, so json_add_string() writes U+FFFD, and the text goes on */
+    line[n] = '\0';
+    json_add_string(&text, line);
+    good = !text.failed;
+    if (good)
+        fprintf(file->out, "%s%s}\n", file->prefix, text.bytes);
+    json_text_free(&text);
+    free(line);
+    file->n_part = 0;
+    return good;
+}
+
+/* Prints the stored part of a line, and `n` more bytes. Returns false if there is no memory. */
+static bool print_line(struct file *file, const char *bytes, size_t n)
+{
+    if (file->json)
+        return print_json(file, bytes, n);
     fputs(file->prefix, file->out);
     if (file->n_part > 0)
         fwrite(file->part, 1, file->n_part, file->out);
     fwrite(bytes, 1, n, file->out);
     fputc('\n', file->out);
     file->n_part = 0;
+    return true;
 }
 
 /*
@@ -126,8 +166,8 @@ static bool keep_part(struct file *file, const char *bytes, size_t n)
         file->n_part += taken;
         bytes += taken;
         n -= taken;
-        if (file->n_part == LINE_BYTES)
-            print_line(file, "", 0);
+        if (file->n_part == LINE_BYTES && !print_line(file, "", 0))
+            return false;
     }
     return true;
 }
@@ -140,7 +180,8 @@ static bool print_bytes(struct file *file, const char *bytes, size_t n)
 
         if (newline == NULL)
             return keep_part(file, bytes, n);
-        print_line(file, bytes, length);
+        if (!print_line(file, bytes, length))
+            return false;
         bytes += length + 1;
         n -= length + 1;
     }
@@ -215,8 +256,8 @@ static enum fsdp_status print_file(struct file *file, bool all, struct fsdp_err 
         status = print_rest(file, fd, &file->offset, err);
         close(fd);
     }
-    if (all && file->n_part > 0)
-        print_line(file, "", 0);
+    if (all && file->n_part > 0 && !print_line(file, "", 0))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     return status;
 }
 

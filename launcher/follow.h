@@ -39,6 +39,12 @@ enum fsdp_status follow_add(struct follow *follow, const char *path, const char 
 void follow_since(struct follow *follow, int64_t since_ms);
 
 /**
+ * From files that are added after this call, each line is printed as an object of JSON: the prefix of its
+ * file, which is the beginning of the object; the line as a JSON string; and "}".
+ */
+void follow_as_json(struct follow *follow);
+
+/**
  * Prints the new lines of all files, file by file in the order in which they were added. A last line that has
  * no newline is printed only if `all` is set.
  */

@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "shard_runtime/core/spelling.h"
 
 /*
  * Returns the option that `word` names, or NULL if the command has none of that name. `value` receives the
@@ -21,6 +24,21 @@ static const struct subcommand_option *find(const struct subcommand *command, co
             (option->letter != 0 && word[1] == option->letter && word[2] == '\0'))
             return option;
     return NULL;
+}
+
+static enum fsdp_status refuse_option(const struct subcommand *command, const char *word,
+                                      struct fsdp_err *err)
+{
+    char name[SPELLING_MAX_BYTES + 1], near[SPELLING_MAX_BYTES + 3], hint[SPELLING_HINT_BYTES];
+    size_t best = (size_t)-1;
+
+    near[0] = '\0';
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
+        if (strncmp(name, "--", 2) == 0 && spelling_is_close(name + 2, option->name, &best))
+            snprintf(near, sizeof near, "--%s", option->name);
+    return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has no option %.60s%s", command->name, word,
+                     spelling_hint(near[0] != '\0' ? near : NULL, hint));
 }
 
 static enum fsdp_status read_rank(int *rank, const char *text, struct fsdp_err *err)
@@ -68,7 +86,7 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
         } else if (!options_end && word[0] == '-' && word[1] != '\0') {
             option = find(command, word, &value);
             if (option == NULL)
-                return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has no option %.60s", command->name, word);
+                return refuse_option(command, word, err);
             if (option->argument == NULL && value != NULL)
                 return fsdp_fail(err, FSDP_ERR_CONFIG, "--%s takes no value", option->name);
             if (option->argument == NULL) {

@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launcher/table.h"
 #include "launcher/talk.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/process_memory.h"
@@ -114,6 +116,37 @@ static int match(const struct registry_job *job, const char *name)
     return strncmp(job->id, name, n) == 0 || strncmp(job->name, name, n) == 0;
 }
 
+/* Returns the killed job that the name means: the newest of those that match best. NULL: there is none. */
+static const struct registry_job *find_lost(const struct registry_list *list, const char *name)
+{
+    const struct registry_job *lost = NULL;
+    int best = 1;
+
+    for (size_t i = 0; i < list->n_lost; i++)
+        if (match(&list->lost[i], name) >= best) {
+            lost = &list->lost[i];
+            best = match(lost, name);
+        }
+    return lost;
+}
+
+/* Fails with a message that says where the files are of a job that runs no more. */
+static enum fsdp_status none_runs(const struct registry_list *list, const char *name, struct fsdp_err *err)
+{
+    const struct registry_job *lost = find_lost(list, name);
+    char run_dir[TABLE_CELL_BYTES];
+
+    if (lost == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND,
+                         "no job %.60s runs here: `fsdprun ps` lists those that do; `fsdprun logs` and "
+                         "`events` also take the run directory of one that has ended",
+                         name);
+    table_text(run_dir, lost->run_dir);
+    return fsdp_fail(err, FSDP_ERR_NOT_FOUND,
+                     "job %s was killed; `fsdprun logs` and `events` take its run directory: %s", lost->id,
+                     run_dir);
+}
+
 enum fsdp_status jobs_find(const struct registry_job **out, const struct registry_list *list,
                            const char *name, struct fsdp_err *err)
 {
@@ -138,10 +171,35 @@ enum fsdp_status jobs_find(const struct registry_job **out, const struct registr
                  job->id, job->name);
     }
     if (n == 0)
-        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "no job %.60s runs here: `fsdprun ps` lists those that do",
-                         name);
+        return none_runs(list, name, err);
     return n == 1 ? FSDP_OK
                   : fsdp_fail(err, FSDP_ERR_CONFIG, "%.60s may be any of %s: give its id", name, all);
+}
+
+enum fsdp_status jobs_find_run(struct registry_job *out, const struct registry_list *list, const char *run,
+                               struct fsdp_err *err)
+{
+    const struct registry_job *job;
+    const enum fsdp_status found = jobs_find(&job, list, run, err);
+    struct stat at, other;
+
+    if ((job != NULL && match(job, run) == 2) || stat(run, &at) < 0 || !S_ISDIR(at.st_mode)) {
+        if (found == FSDP_OK)
+            *out = *job;
+        if (found == FSDP_ERR_NOT_FOUND && find_lost(list, run) == NULL)
+            return fsdp_fail(err, found, "%.200s is no run directory, and no job of that name runs here",
+                             run);
+        return found;
+    }
+    fsdp_err_clear(err);
+    *out = (struct registry_job){ .folder = -1 };
+    if (snprintf(out->run_dir, sizeof out->run_dir, "%s", run) >= (int)sizeof out->run_dir)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the path of the run directory is too long");
+    for (size_t i = 0; i < list->n; i++)
+        if (list->jobs[i].run_dir[0] != '\0' && stat(list->jobs[i].run_dir, &other) == 0 &&
+            other.st_dev == at.st_dev && other.st_ino == at.st_ino)
+            *out = list->jobs[i];
+    return FSDP_OK;
 }
 
 static enum fsdp_status silent(const struct registry_job *job, struct fsdp_err *err)

@@ -38,9 +38,19 @@ void jobs_add_memory(struct cJSON *job);
  * before a prefix.
  *   FSDP_ERR_NOT_FOUND  there is no such job
  *   FSDP_ERR_CONFIG     several jobs match, and the message names them
+ * If a job of that name was killed lately, the message names its run directory.
  */
 enum fsdp_status jobs_find(const struct registry_job **out, const struct registry_list *list,
                            const char *name, struct fsdp_err *err);
+
+/**
+ * Finds the run that a word RUN means: a job as jobs_find() does, or a run directory. The whole id or name of
+ * a job goes before a directory, a directory before a prefix.
+ *   out  receives the job that runs. For a directory in which no listed job runs it receives one whose `pid`
+ *        is 0, with only `run_dir` set.
+ */
+enum fsdp_status jobs_find_run(struct registry_job *out, const struct registry_list *list, const char *run,
+                               struct fsdp_err *err);
 
 /** Asks one job. Returns its answer, or NULL with the reason in `err`. The caller frees the answer. */
 struct cJSON *jobs_ask_one(const struct registry_list *list, const struct registry_job *job,

@@ -16,6 +16,10 @@
     {                                                                                                        \
         0, "json", NULL, "for programs: one JSON value"                                                      \
     }
+#define JSON_LINES                                                                                           \
+    {                                                                                                        \
+        0, "json", NULL, "for programs: one JSON object a line"                                              \
+    }
 #define WIDE                                                                                                 \
     {                                                                                                        \
         0, "wide", NULL, "more columns, and nothing is cut"                                                  \
@@ -46,19 +50,22 @@ const struct subcommand what_subcommands[] = {
       (const struct subcommand_option[]){ JSON, END },
       "In a terminal the table is drawn again whenever something has changed. Keys: q ends, s sorts\n"
       "by rank, step or memory, arrows move. Elsewhere, and with --json, it shows it once.\n" },
-    { "logs", "what the ranks of a job printed", "[-f] [--rank R] [--since T] JOB",
+    { "logs", "what the ranks of a job printed", "[-f] [--rank R] [--since T] [--json] RUN",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
           { 0, "rank", "R", "only this rank" },
           { 0, "since", "T", "only what was printed since T" },
+          JSON_LINES,
           END },
       "The lines of stdout.log go to stdout, those of stderr.log to stderr, with the rank before\n"
-      "them: generation by generation, and rank by rank. T is a time ago (90s, 10m, 2h, 1d) or one\n"
+      "them: generation by generation, and rank by rank. With --json all go to stdout, as objects with\n"
+      "\"rank\", \"stream\" and \"line\". With -f a run that has ended is printed whole. T is a time ago "
+      "(90s, 10m, 2h, 1d) or one\n"
       "as 2026-11-28T15:04:05; lines of the second before it may come too.\n" },
-    { "events", "what happened to a job, as in events.jsonl", "[-f] JOB",
+    { "events", "what happened to a job, as in events.jsonl", "[-f] [--json] RUN",
       (const struct subcommand_option[]){
-          { 'f', "follow", NULL, "go on with what happens, until the job has ended" }, END },
-      NULL },
+          { 'f', "follow", NULL, "go on with what happens, until the job has ended" }, JSON_LINES, END },
+      "Each line is an object of JSON, with and without --json.\n" },
     { "stop", "end a job, and wait until it has ended", "[--save] [--json] JOB",
       (const struct subcommand_option[]){ { 0, "save", NULL, "save a checkpoint first" }, JSON, END },
       "Status: 0 when the job has ended; with --save when it has saved, or was complete.\n"
@@ -67,13 +74,13 @@ const struct subcommand what_subcommands[] = {
       (const struct subcommand_option[]){ JSON, END },
       "The ranks of a job save and end, those of a program get TERM. Then all are started\n"
       "again. This counts as no restart. Status: 0 when they run again.\n" },
-    { "inspect", "everything that is known of a job, as JSON", "JOB",
-      (const struct subcommand_option[]){ END }, NULL },
+    { "inspect", "everything that is known of a job, as JSON", "[--json] JOB",
+      (const struct subcommand_option[]){ JSON, END }, "It is JSON with and without --json.\n" },
     { .name = "doctor", .brief = "is this machine fit for a run; what to do if not" },
     { .name = "ckpt", .brief = "checkpoints: list, verify, compare (help ckpt)" },
-    { "plot", "loss, throughput and restarts of a run", "[--svg FILE] RUN",
+    { "plot", "loss, throughput and restarts of a run", "[--svg FILE] [--json] RUN",
       (const struct subcommand_option[]){
-          { 0, "svg", "FILE", "write a picture to FILE in place of the terminal" }, END },
+          { 0, "svg", "FILE", "write a picture to FILE in place of the terminal" }, JSON, END },
       "A step that was trained again counts as it was last. Under \"^\" a generation went on.\n" },
     { .name = "version", .brief = "version, commit, compiler and features" },
     { .name = "help", .brief = "this page; help plan: that of plan, and so on" },

@@ -272,11 +272,10 @@ if command -v fish > /dev/null; then
   check_eq "fish: the words that it takes" "run.device=cpu run.device=cuda" "$(in_fish "fsdprun job.yaml --set run.device=c")"
   check_eq "fish: a job" 'odd $(touch expanded) name' "$(in_fish "fsdprun stop od")"
 else skip "completion in fish" "fish is not installed"; fi
-kill "$odd"
-wait "$odd" 2> /dev/null
 if command -v zsh > /dev/null; then
   "$FSDPRUN" --print-completion zsh > _fsdprun
   check "zsh: the script is sound" zsh -n _fsdprun
+  check "zsh: --since takes a time" grep -q 'logs) .*--since=\[[^]]*\]:time:' _fsdprun
   cat > zsh-complete << 'END'
 zmodload zsh/zpty || exit 3
 TERM=dumb zpty shell zsh -f -i
@@ -294,7 +293,11 @@ zpty -w -n shell $'\C-u'"fsdprun --set run.device=cu"$'\t'
 zpty -r -m shell line '*device=cuda*'
 zpty -w -n shell $'\C-u'"fsdprun resta"$'\t'
 zpty -r -m shell line '*restart*'
+zpty -w -n shell $'\C-u'"fsdprun stop od"$'\t'
+zpty -r -m shell line '*touch*name*'
 zpty -d shell
 END
-  check "zsh: an option and a value are completed in a terminal" timeout 1000 zsh -f zsh-complete
+  check "zsh: an option, a value and a job are completed in a terminal" env "PATH=$BIN:$PATH" timeout 1000 zsh -f zsh-complete
 else skip "completion in zsh" "zsh is not installed"; fi
+kill "$odd"
+wait "$odd" 2> /dev/null

@@ -74,6 +74,9 @@ check_eq "an executable here" "file a --set b" "$("$RUN" prog a --set b 2> err)"
 check_eq "... without a word" "" "$(cat err)"
 check_eq "a program with a reserved name" "file x" "$("$RUN" ./plan x)"
 check_eq "... or behind dashes" "file x" "$("$RUN" -- plan x)"
+cp prog inspect
+check_eq "... that of a command over jobs too" "file x file x" "$("$RUN" ./inspect x) $("$RUN" -- inspect x)"
+check_status "... which as the first word is the command" 66 "$RUN" inspect x
 check_eq "a name on PATH" "path a" "$(PATH=$WORK/path:$PATH "$RUN" onpath a 2> err)"
 check_eq "... with one line" "fsdprun: onpath is no file here: running the one on PATH" "$(cat err)"
 check_eq "... behind dashes, which ask for a program, without a word" "path a " "$(PATH=$WORK/path:$PATH "$RUN" -- onpath a 2> err) $(cat err)"

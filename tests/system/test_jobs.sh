@@ -25,6 +25,9 @@ hanging() {
 }
 lines_are() { [ "$(wc -l < "$1" 2> /dev/null)" = "$2" ]; }
 
+# only_json COMMAND: is `json` JSON? inspect has one value over several lines, others one a line
+only_json() { if [ "$1" = inspect ]; then "$TOY/json_check" json; else "$TOY/json_check" -l json; fi; }
+
 # nothing runs
 check_eq "without a job there is an empty array" "[]" "$("$F" ps --json)"
 check_status "no job: the status of a missing input, and a line" 66 "$F" status nothing
@@ -42,6 +45,11 @@ check_match "and a table for a person" "^$pid +toy +running +1 +2 +0 +- +- +- +0
 check_eq "-q has the ids, --names the names" "$pid toy" "$("$F" ps -q --names | xargs)"
 check_eq "status has the workers" "$(awk '{ print $1 ":" $2 }' up | sort | xargs)" \
   "$("$F" status --json "${pid:0:3}" | grep -o '"rank":[0-9]*,"node":0,"pid":[0-9]*' | sed 's/"rank":\([0-9]*\).*"pid":/\1:/' | sort | xargs)"
+for command in ps status top events inspect; do
+  "$F" $command --json $([ $command = ps ] || echo toy) > json
+  check_eq "$command --json ends well" 0 $?
+  check "... with a value of JSON on each line" only_json $command
+done
 check_match "inspect has the command line" '"command":\s*\[.*"--max-restarts", "1"' "$("$F" inspect to)"
 check_match "and no environment" '"max_restarts":\s*1' "$(SECRET=x "$F" inspect toy | grep -v XDG)"
 check_status "a program cannot be asked to save: only a job can" 78 "$F" stop --save toy
@@ -67,6 +75,16 @@ hanging kept --log-dir logs -r 3
 check_eq "logs: what the ranks wrote, with the rank" "[rank 0]: one [rank 1]: one" "$("$F" logs toy 2> logs.err | xargs)"
 check_eq "their stderr on stderr" "[rank 0]: two [rank 1]: two" "$(xargs < logs.err)"
 check_eq "--rank has one" "[rank 1]: one" "$("$F" logs --rank 1 toy 2> /dev/null)"
+"$F" logs --json toy > json 2> logs.err
+check_eq "--json has both streams on stdout, an object a line" \
+  '{"rank": 0, "stream": "stderr", "line": "two"} {"rank": 0, "stream": "stdout", "line": "one"} {"rank": 1, "stream": "stderr", "line": "two"} {"rank": 1, "stream": "stdout", "line": "one"}' \
+  "$(sort json | xargs -d '\n')"
+check "... and nothing on stderr" test ! -s logs.err
+check_status "a rank that the job has not" 2 "$F" logs --rank 7 toy
+check_match "is refused, with those that it has" "^fsdprun logs: no rank 7 ran here: the ranks are 0 to 1$" "$(cat err)"
+run=$(field run_dir)
+check_eq "a run directory means the job that runs there" "$("$F" logs toy 2> /dev/null)" "$("$F" logs "$run" 2> /dev/null)"
+"$F" logs -f "$run" > of_directory 2> /dev/null & by_directory=$!
 "$F" logs -f toy > followed 2>&1 & follower=$!
 wait_until 20 lines_are followed 4
 check_status "a restart while logs are followed" 0 "$F" restart toy
@@ -74,7 +92,18 @@ check "their lines come, of the new generation too" wait_until 20 lines_are foll
 "$F" stop toy
 wait "$follower"
 check_eq "logs -f ends with the job" 0 $?
+wait "$by_directory"
+check_eq "... and so does that of its directory" 0 $?
 wait "$pid"
+check_eq "once it has ended the directory has the logs of both generations" \
+  "0 [rank 0]: one [rank 0]: one [rank 1]: one [rank 1]: one" "$("$F" logs "$run" > ended 2> /dev/null; echo $? $(sort ended))"
+check_eq "-f prints them all, and ends" "$(cat ended)" "$(timeout 300 "$F" logs -f "$run" 2> /dev/null)"
+check_eq "events reads its file" "$(cat "$run/events.jsonl")" "$(timeout 300 "$F" events -f "$run")"
+check_status "a directory that is of no run" 66 "$F" logs "$WORK/temporary"
+check_match "is named" "temporary has no such files" "$(cat err)"
+check_status "... by events too" 66 "$F" events "$WORK/temporary"
+check_status "a name that means neither job nor directory" 66 "$F" logs nothing
+check_match "is said to be neither" "nothing is no run directory, and no job of that name runs here" "$(cat err)"
 "$F" --log-dir logs -r 3 "$T" say=early wait=go say=late hang > since.out 2>&1 & pid=$!
 wait_until 20 is_listed
 has_printed() { "$F" logs toy 2> /dev/null | grep -q "$1"; }
@@ -129,6 +158,11 @@ wait "$second"
 check_eq "a run whose agent was killed is ignored, and swept" "$first 2" "$("$F" ps -q) $(ls "$REGISTRY" | grep -c "^$first\.")"
 check_eq "no socket of it is left" 1 "$(ls "$REGISTRY" | grep -c sock)"
 check_match "ps says where its run directory is" "job $second \(alpine\) was killed; its run directory is /" "$("$F" ps 2>&1 > /dev/null)"
+for command in status logs events stop; do
+  check_status "$command of it ends with 66" 66 "$F" $command alpine
+  check_match "... and says so too" "^fsdprun $command: job $second was killed; .* run directory: /" "$(cat err)"
+done
+check_match "events reads it there" '"event": "spawn"' "$("$F" events "$(sed 's/.*: //' err)")"
 for i in $(seq 10 19); do sed "s/\"job\": \"$second\"/\"job\": \"$i\"/" "$REGISTRY/$second".*.lost > "$REGISTRY/$i.1234abcd.lost"; done
 check_eq "of many it names eight and counts the others" "fsdprun ps: 3 more 8" \
   "$("$F" ps 2>&1 > /dev/null | sed -n '1s/ jobs were killed.*//p; 2,$s/ was killed.*//p' | awk 'NR == 1 { first = $0 } END { print first, NR - 1 }')"

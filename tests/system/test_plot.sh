@@ -22,6 +22,9 @@ check_match "the pace" '^ +tok/s └──' "$(cat plotted)"
 check_match "the restart" '^restarts +\^$' "$(cat plotted)"
 check_match "and the steps" '^ +step  1 +400$' "$(cat plotted)"
 check_eq "plain characters where the locale has no others" "" "$(LC_ALL=C "$F" plot runs/tiny | tr -d '\n -~')"
+"$F" plot --json runs/tiny > json
+check_eq "--json has its points, and where it restarted" "400 1 true" \
+  "$(grep -o '"step":' json | wc -l) $(grep -c '"restarts":\[[0-9]*\]' json) $("$TOY/json_check" -l json && echo true)"
 check_status "as SVG" 0 "$F" plot --svg run.svg runs/tiny
 check_eq "each generation after the first is a line in both panels" 2 "$(grep -c 'class="restart"' run.svg)"
 if command -v python3 > /dev/null; then

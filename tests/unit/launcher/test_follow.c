@@ -78,6 +78,23 @@ Test(follow, prints_whole_lines_after_their_prefix)
     cr_assert(eq(str, (char *)news(true), ""));
 }
 
+Test(follow, as_json_each_line_is_an_object_whatever_its_bytes_are)
+{
+    FILE *file = fopen(scratch_path("a"), "w");
+
+    cr_assert_not_null(file);
+    fwrite("say \"x\"\t\n\na\0b\xfe\nlast", 1, 19, file);
+    fclose(file);
+    follow_as_json(follow);
+    add("a", "{\"rank\": 3, \"line\": ");
+    cr_assert(eq(str, (char *)news(false),
+                 "{\"rank\": 3, \"line\": \"say \\\"x\\\"\\t\"}\n"
+                 "{\"rank\": 3, \"line\": \"\"}\n"
+                 "{\"rank\": 3, \"line\": \"a\xef\xbf\xbd"
+                 "b\xef\xbf\xbd\"}\n"));
+    cr_assert(eq(str, (char *)news(true), "{\"rank\": 3, \"line\": \"last\"}\n"));
+}
+
 Test(follow, a_file_may_come_later)
 {
     add("later", "");

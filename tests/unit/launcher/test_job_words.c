@@ -66,7 +66,10 @@ Test(job_words, what_is_wrong_is_said)
     refuses("status a b", "unexpected argument: b");
     refuses("ps tiny", "unexpected argument: tiny");
     refuses("status --rank 3 a", "status has no option --rank");
-    refuses("ps --jso", "no option --jso");
+    refuses("ps --jsn", "ps has no option --jsn; did you mean --json?");
+    refuses("logs --folow=1 a", "did you mean --follow?");
+    refuses("ps --elephant", "ps has no option --elephant");
+    cr_expect_null(strstr(err.message, "did you mean"), "%s", err.message);
     refuses("stop -f a", "no option -f");
     refuses("logs --follow=yes a", "--follow takes no value");
     refuses("logs a --rank", "--rank needs a value");
@@ -74,6 +77,20 @@ Test(job_words, what_is_wrong_is_said)
     refuses("logs --rank -1 a", "not \"-1\"");
     refuses("logs --rank= a", "not \"\"");
     refuses("logs --rank 99999999999999999999 a", "number of a rank");
+}
+
+Test(job_words, every_command_over_jobs_takes_json)
+{
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        const struct subcommand *command = &what_subcommands[i];
+        char line[128];
+
+        if (command->usage == NULL)
+            continue;
+        snprintf(line, sizeof line, "%s --json%s", command->name, what_takes_job(command) ? " a" : "");
+        accepts(line);
+        cr_expect(said.json, "%s", line);
+    }
 }
 
 /* Every option of the table changes something, so none is forgotten in the reader. */

@@ -1,6 +1,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "launcher/jobs.h"
 
@@ -39,6 +41,39 @@ Test(jobs, several_are_refused_and_named)
     cr_assert(eq(str, (char *)found("alp"), "config"));
     cr_assert_not_null(strstr(err.message, "12 (alpha), 123 (alpine)"), "%s", err.message);
     cr_assert(eq(str, (char *)found("twice"), "config"));
+}
+
+Test(jobs, of_a_killed_one_the_run_directory_is_named)
+{
+    struct registry_job lost[] = { { .id = "55", .name = "gone", .run_dir = "/runs/older" },
+                                   { .id = "56", .name = "gone", .run_dir = "/runs/newer" },
+                                   { .id = "57", .name = "gone-too", .run_dir = "/runs/other" } };
+    const struct registry_list with_lost = { .lost = lost, .n_lost = 3 };
+    const struct registry_job *job;
+
+    cr_assert(eq(int, jobs_find(&job, &with_lost, "gone", &err), FSDP_ERR_NOT_FOUND));
+    cr_assert_not_null(strstr(err.message, "job 56 was killed"), "%s", err.message);
+    cr_assert_not_null(strstr(err.message, ": /runs/newer"), "%s", err.message);
+    cr_assert(eq(int, jobs_find(&job, &with_lost, "55", &err), FSDP_ERR_NOT_FOUND));
+    cr_assert_not_null(strstr(err.message, ": /runs/older"), "%s", err.message);
+}
+
+Test(jobs, a_run_is_a_whole_name_then_a_directory_then_a_prefix)
+{
+    struct registry_job run;
+
+    cr_assert(eq(int, chdir("/"), 0)); /* "tmp" is a directory here, as are "." and "/" */
+    cr_assert(eq(int, jobs_find_run(&run, &list, "alpi", &err), FSDP_OK));
+    cr_assert(eq(str, run.id, "123"));
+    cr_assert(eq(int, jobs_find_run(&run, &list, "tmp", &err), FSDP_OK));
+    cr_assert(run.pid == 0 && strcmp(run.run_dir, "tmp") == 0);
+    snprintf(jobs[0].name, sizeof jobs[0].name, "tmpfile");
+    cr_assert(eq(int, jobs_find_run(&run, &list, "tmp", &err), FSDP_OK));
+    cr_assert(eq(str, run.run_dir, "tmp"));
+    snprintf(jobs[0].name, sizeof jobs[0].name, "tmp");
+    cr_assert(eq(int, jobs_find_run(&run, &list, "tmp", &err), FSDP_OK));
+    cr_assert(eq(str, run.id, "12"));
+    cr_assert(eq(int, jobs_find_run(&run, &list, "none", &err), FSDP_ERR_NOT_FOUND));
 }
 
 Test(jobs, none_is_none)

@@ -84,9 +84,9 @@ Test(what, every_name_flag_and_file_system_follows_the_contract)
 
 Test(what, all_reserved_words_are)
 {
-    static const char *const words[] = { "plan",    "status", "ps",     "logs",    "stop",
-                                         "restart", "top",    "events", "doctor",  "ckpt",
-                                         "data",    "trace",  "plot",   "version", "help" };
+    static const char *const words[] = { "plan", "status",  "ps",     "logs",   "stop", "restart",
+                                         "top",  "events",  "doctor", "ckpt",   "data", "trace",
+                                         "plot", "version", "help",   "inspect" };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         cr_expect(what_is_reserved(words[i]), "%s", words[i]);
