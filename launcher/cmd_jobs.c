@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/agent_jobs.h"
 #include "launcher/job_table.h"
 #include "launcher/json_table.h"
 #include "launcher/say.h"
@@ -263,7 +264,7 @@ static int run(const struct subcommand *command, const struct job_words *words, 
 {
     const struct registry_job *job;
     struct registry_list list;
-    enum fsdp_status found = registry_read(&list, err);
+    enum fsdp_status found = agent_jobs_read(&list, words->agent, err);
     int status = exit_status_of(found);
 
     if (found == FSDP_OK && words->job == NULL) {
@@ -283,13 +284,17 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     return status;
 }
 
-int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *out, FILE *err_out)
+int cmd_jobs(const struct subcommand *command, const char *agent, char *const *words, int n, FILE *out,
+             FILE *err_out)
 {
     struct job_words said;
     struct fsdp_err err = { 0 };
+    enum fsdp_status read = job_words_read(&said, command, words, n, &err);
     int status;
 
-    if (job_words_read(&said, command, words, n, &err) != FSDP_OK)
+    if (said.agent == NULL)
+        said.agent = agent;
+    if (read != FSDP_OK)
         status = FSDP_EXIT_USAGE;
     else if (said.help)
         status = cmd_jobs_help(command, out);

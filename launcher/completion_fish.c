@@ -36,7 +36,7 @@ static void put_fish_jobs(FILE *out)
                 fprintf(out, " -s %c", option->letter);
             fprintf(out, "%s -d '",
                     option->argument == NULL                ? ""
-                    : strcmp(option->argument, "FILE") == 0 ? " -r -F"
+                    : completion_is_path(option->argument) ? " -r -F"
                                                             : " -x");
             put_fish_text(out, option->help);
             fputs("'\n", out);

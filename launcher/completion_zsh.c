@@ -128,7 +128,7 @@ static void put_zsh_jobs(FILE *out)
             put_zsh_text(out, option->help);
             fprintf(out, "]%s' ",
                     option->argument == NULL                ? ""
-                    : strcmp(option->argument, "FILE") == 0 ? ":file:_files"
+                    : completion_is_path(option->argument) ? ":file:_files"
                                                             : ":rank:");
         }
         fprintf(out, "'--help[its page]'%s ;;\n", what_takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");

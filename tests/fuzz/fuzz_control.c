@@ -41,6 +41,24 @@ static void check_request(const unsigned char *payload, size_t n)
     control_job_free(&job);
 }
 
+/* The bytes as an agent's list of jobs, which may be another user's. */
+static void check_places(const unsigned char *payload, size_t n)
+{
+    unsigned char *again = malloc(CONTROL_JOBS_BYTES);
+    struct control_place place;
+    size_t at = 0, n_again = 0;
+    int more;
+
+    while ((more = control_take_place(payload, n, &at, &place)) > 0) {
+        never(place.pid == 0 || strlen(place.runtime_dir) >= CONTROL_PATH_BYTES ||
+              strlen(place.temporary) >= CONTROL_PATH_BYTES);
+        if (n <= CONTROL_JOBS_BYTES)
+            never(!control_put_place(again, &n_again, &place));
+    }
+    never(more == 0 && n <= CONTROL_JOBS_BYTES && (n_again != n || memcmp(again, payload, n) != 0));
+    free(again);
+}
+
 /* The bytes as a stream of frames, as the daemon reads them. */
 static void check_frames(const uint8_t *data, size_t size)
 {
@@ -53,6 +71,7 @@ static void check_frames(const uint8_t *data, size_t size)
     if (frame_parser_feed(&parser, data, size, NULL) == FSDP_OK)
         while (frame_parser_next(&parser, &frame, NULL) == FSDP_OK && frame.payload != NULL) {
             check_request(frame.payload, frame.size);
+            check_places(frame.payload, frame.size);
             control_decode_number(frame.payload, frame.size, &number);
             control_decode_words(frame.payload, frame.size, &number, words, sizeof words);
         }
