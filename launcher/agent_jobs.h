@@ -1,7 +1,7 @@
 /*
  * Which jobs the commands over jobs see: this user's own, and those of an agent that serves a socket. The
- * agent says which jobs it has and where their entries in the registry are. It is not believed more than that:
- * each entry and each socket must be of the agent's user.
+ * agent says which jobs it has and where their entries in the registry are. It is not believed more than
+ * that: each entry and each socket must be of the agent's user.
  */
 #ifndef LAUNCHER_AGENT_JOBS_H
 #define LAUNCHER_AGENT_JOBS_H
@@ -15,7 +15,8 @@
 
 /**
  * Connects to the agent at the socket `path`.
- *   fd     receives the connection, which blocks, but no call on it longer than some seconds; -1 after an error
+ *   fd     receives the connection, which blocks, but in no call longer than some seconds; -1 after an
+ *          error
  *   owner  receives the user of the agent. systemd makes the sockets of its units as root, so then it is the
  *          owner of the socket's file.
  *   FSDP_ERR_CONFIG  the path is empty or too long
@@ -25,11 +26,11 @@ enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct f
 
 /**
  * Reads the jobs that a command sees.
- *   agent  the socket of --agent: the list has that agent's jobs alone. NULL: it has this user's own, and those
- *          of the agent that FSDPRUN_AGENT names, if it is set.
+ *   agent  the socket of --agent: the list has that agent's jobs alone. NULL: it has this user's own, and
+ *          those of the agent that FSDPRUN_AGENT names, if it is set.
  * Errors as registry_read() and agent_connect(), and:
- *   FSDP_ERR_PEER  the agent does not answer, refuses, or says what no agent says; the list has this user's own
- *                  jobs if they were asked for
+ *   FSDP_ERR_PEER  the agent does not answer, refuses, or says what no agent says; the list has this user's
+ *                  own jobs if they were asked for
  * registry_list_fini() releases the list, also after an error.
  */
 enum fsdp_status agent_jobs_read(struct registry_list *list, const char *agent, struct fsdp_err *err);

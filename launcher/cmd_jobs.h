@@ -11,8 +11,8 @@
 #include "launcher/jobs.h"
 
 /**
- * Runs `command` with words[0] to words[n - 1], which follow its name. `agent` is the --agent before the name;
- * NULL: there was none. Returns the exit status:
+ * Runs `command` with words[0] to words[n - 1], which follow its name. `agent` is the socket of an --agent
+ * before the name; NULL: there was none. Returns the exit status:
  *   0        success
  *   2        bad usage, or several jobs have that name or prefix
  *   66       there is no such job, or it keeps no such file

@@ -127,9 +127,9 @@ static void put_zsh_jobs(FILE *out)
                 fprintf(out, "'--%s%s[", option->name, option->argument != NULL ? "=" : "");
             put_zsh_text(out, option->help);
             fprintf(out, "]%s' ",
-                    option->argument == NULL                ? ""
+                    option->argument == NULL               ? ""
                     : completion_is_path(option->argument) ? ":file:_files"
-                                                            : ":rank:");
+                                                           : ":rank:");
         }
         fprintf(out, "'--help[its page]'%s ;;\n", what_takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
     }

@@ -22,8 +22,8 @@ enum { REGISTRY_FOLDERS = 2 };
 bool registry_folder_path(int i, char *path);
 
 /**
- * Write the path of the folder that a job of `owner` enters into `path`. Its environment has `runtime_dir` and
- * `temporary`. Returns false if that is too long.
+ * Write the path of the folder that a job of `owner` enters into `path`. Its environment has `runtime_dir`
+ * and `temporary`. Returns false if that is too long.
  */
 bool registry_folder_of(uid_t owner, const char *runtime_dir, const char *temporary, char *path);
 

@@ -1,6 +1,6 @@
 /*
  * What a client may send to fsdp-agent, under libFuzzer. The first byte chooses one of three inputs:
- *   - the bytes as a stream of frames
+ *   - the bytes as a stream of frames, and as an agent's list of jobs
  *   - the bytes after the head of a request, with the build of this program
  *   - a whole request with the bytes laid over it
  * A request that is taken keeps the promises of agent/daemon/control_proto.h, and encodes to the same bytes
@@ -41,7 +41,7 @@ static void check_request(const unsigned char *payload, size_t n)
     control_job_free(&job);
 }
 
-/* The bytes as an agent's list of jobs, which may be another user's. */
+/* The agent of a list of jobs may be another user's. */
 static void check_places(const unsigned char *payload, size_t n)
 {
     unsigned char *again = malloc(CONTROL_JOBS_BYTES);
@@ -71,7 +71,6 @@ static void check_frames(const uint8_t *data, size_t size)
     if (frame_parser_feed(&parser, data, size, NULL) == FSDP_OK)
         while (frame_parser_next(&parser, &frame, NULL) == FSDP_OK && frame.payload != NULL) {
             check_request(frame.payload, frame.size);
-            check_places(frame.payload, frame.size);
             control_decode_number(frame.payload, frame.size, &number);
             control_decode_words(frame.payload, frame.size, &number, words, sizeof words);
         }
@@ -87,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (data[0] % 3 == 0) {
         check_frames(data + 1, size - 1);
+        check_places(data + 1, size - 1);
         return 0;
     }
     whole = whole_request(&n);

@@ -51,6 +51,60 @@ check_eq "which ends it" 143 $?
 wait "$watcher"
 check_eq "what watches it ends with it" 0 $?
 check_eq "the agent has no job, and one's own runs on" "[] $own" "$(of_agent --json) $("$F" ps -q)"
+# root may look at the agent of any user, which may name any folder and write what it likes there
+as_other() { false; }
+if [ "$(id -u)" = 0 ]; then
+  as_other() { setpriv --reuid 65533 --regid 65533 --clear-groups env XDG_RUNTIME_DIR="$WORK/other" "$@"; }
+  chmod 711 "$WORK"
+fi
+if as_other test -x "$F"; then
+  mkdir -m 700 other && chown 65533:65533 other
+  O=$WORK/other/agent.sock
+  as_other "$BIN/fsdp-agent" --socket "$O" 2> other.log & other=$!
+  wait_until 20 test -S "$O"
+  as_other "$F" --agent "$O" "$TOY/toy" wait="$WORK/go-other" > other.out 2>&1 & client=$!
+  other_has() { [ "$("$F" ps -q --agent "$O" | wc -l)" = 1 ]; }
+  check "root sees the jobs of another user's agent" wait_until 20 other_has
+  entry=$(ls other/fsdprun/*.json) && id=$("$F" ps -q --agent "$O")
+  ln -s /etc/shadow "${entry%/*}/$id.00000000.json"
+  echo '{"job":"x","name":"y","run_dir":null,"pid":'"$id"',"started":1}' > "${entry%/*}/$id.00000001.json"
+  chown 65533 "${entry%/*}/$id.00000001.json"
+  check_eq "but no link and no entry that no run holds" "$id" "$("$F" ps -q --agent "$O")"
+  check "and removes nothing of that user's" test -e "${entry%/*}/$id.00000001.json"
+  check_status "handing a job to it stays refused" 75 "$F" --agent "$O" "$TOY/toy"
+  chmod 750 other/fsdprun
+  check_status "a folder that others may enter is refused" 78 "$F" ps --agent "$O"
+  chmod 700 other/fsdprun
+  check_status "root stops its job" 0 "$F" stop --agent "$O" "$id"
+  wait "$client"
+  check_eq "with TERM's status" 143 $?
+  kill -TERM "$other"
+  wait "$other"
+  # one that says what no agent says, and one that says nothing and takes nobody
+  listens() { # ANSWER: as hexadecimal digits
+    rm -f odd.sock
+    python3 - "$1" << 'END' &
+import socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind("odd.sock")
+server.listen()
+while True:
+    client, _ = server.accept()
+    client.recv(4096)
+    client.sendall(bytes.fromhex(sys.argv[1]))
+    client.close()
+END
+    odd=$!
+    wait_until 20 test -S odd.sock
+  }
+  for answer in "" 00 "$(printf '%0200d')" "$(head -c 3000 "$F" | od -An -v -tx1 | tr -d ' \n')"; do
+    listens "$answer"
+    check_status "what no agent says: ${answer:0:8}" 75 "$F" ps --agent odd.sock
+    kill "$odd"; wait "$odd" 2> /dev/null
+  done
+else
+  skip "root sees the jobs of another user's agent" "this needs root, and a build that other users may run"
+fi
 kill -TERM "$agent"
 wait "$agent"
 for how in "ps --agent $S" "--agent $S ps" "stop --agent $S x" "top --agent $S" "ps --agent $(printf '%0200d')"; do
