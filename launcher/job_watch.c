@@ -19,7 +19,7 @@
  * Pauses before connecting to a job again after its connection closed. The job may have ended or been killed,
  * or had no place for another caller.
  */
-enum { AGAIN_MS = 50, AGAIN_MOST_MS = 2000, ASK_AGENT_MS = 1000 };
+enum { AGAIN_MS = 50, AGAIN_MOST_MS = 2000, ASK_AGENT_MS = 1000, ASK_GONE_MS = 10000 };
 
 struct watched {
     struct registry_job about;
@@ -75,15 +75,16 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     struct registry_list list;
     struct watched *jobs = NULL;
     size_t n = 0, n_kept = 0;
-    bool changed;
+    bool changed, gone;
 
     registry_watch(watch->inotify_fd); /* watch before reading the registry, so that no change is missed */
     *status = agent_jobs_read(&list, watch->agent, err);
-    if (watch->began && *status == FSDP_ERR_PEER)
-        *status = FSDP_OK; /* the agent is gone, and its jobs with it */
+    gone = watch->began && *status == FSDP_ERR_PEER;
+    if (gone)
+        *status = FSDP_OK;
     if (agent_jobs_are_asked(watch->agent))
-        watch->ask_ms = clock_now_ms() + ASK_AGENT_MS;
-    if (*status == FSDP_OK && (jobs = calloc(list.n + 1, sizeof *jobs)) == NULL)
+        watch->ask_ms = clock_now_ms() + (gone ? ASK_GONE_MS : ASK_AGENT_MS);
+    if (*status == FSDP_OK && (jobs = calloc(list.n + watch->n + 1, sizeof *jobs)) == NULL)
         *status = fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     for (size_t i = 0; *status == FSDP_OK && i < list.n; i++) {
         struct watched *known = NULL;
@@ -104,6 +105,13 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
             connect_to(watch, &jobs[n], &list);
         n++;
     }
+    /* An agent that is told to stop leaves its socket at once, while its jobs still save. */
+    for (size_t k = 0; gone && *status == FSDP_OK && k < watch->n; k++)
+        if (!watch->jobs[k].found && watch->jobs[k].talk.fd >= 0) {
+            jobs[n++] = watch->jobs[k];
+            watch->jobs[k].found = true;
+            n_kept++;
+        }
     registry_list_fini(&list);
     if (*status != FSDP_OK) {
         for (size_t k = 0; k < watch->n; k++) /* jobs whose pause is over try again later */

@@ -105,8 +105,25 @@ END
 else
   skip "root sees the jobs of another user's agent" "this needs root, and a build that other users may run"
 fi
+# an agent that is told to stop leaves its socket at once, while its jobs have their grace
+far --shutdown-timeout 600 "$TOY/toy" ignore=15 touch="$WORK/slow" wait="$WORK/go-slow" > slow.out 2>&1 & client=$!
+wait_until 20 lines_are slow 1
+wait_until 20 agent_has 1
+id=$(of_agent -q)
+FSDPRUN_AGENT=$S "$F" ps --watch --json > watched 2>&1 & watcher=$!
+wait_until 20 grep -q "\"job\":\"$id\"" watched
 kill -TERM "$agent"
-wait "$agent"
+wait_until 20 test ! -e "$S"
+"$F" --rdzv-id third "$TOY/toy" hang > third.out 2>&1 & third=$!
+wait_until 20 grep -q '"name":"third"' watched
+check_match "ps --watch shows the jobs of an agent that stops, beside a new one" "\"job\":\"$id\"" "$(grep '"name":"third"' watched | tail -n 1)"
+touch go-slow
+wait "$client" "$agent"
+ended_there() { tail -n 1 watched | grep -v "\"job\":\"$id\"" | grep -q '"name":"third"'; }
+check "until they have ended" wait_until 20 ended_there
+kill "$watcher"
+"$F" stop third
+wait "$third"
 for how in "ps --agent $S" "--agent $S ps" "stop --agent $S x" "top --agent $S" "ps --agent $(printf '%0200d')"; do
   # shellcheck disable=SC2086 # words of a command line
   check_status "no agent serves the socket: ${how:0:14}" 75 "$F" $how
