@@ -52,17 +52,14 @@ wait "$watcher"
 check_eq "what watches it ends with it" 0 $?
 check_eq "the agent has no job, and one's own runs on" "[] $own" "$(of_agent --json) $("$F" ps -q)"
 # root may look at the agent of any user, which may name any folder and write what it likes there
-as_other() { false; }
-if [ "$(id -u)" = 0 ]; then
-  as_other() { setpriv --reuid 65533 --regid 65533 --clear-groups env XDG_RUNTIME_DIR="$WORK/other" "$@"; }
-  chmod 711 "$WORK"
-fi
-if as_other test -x "$F"; then
+as_other=(setpriv --reuid 65533 --regid 65533 --clear-groups env XDG_RUNTIME_DIR="$WORK/other")
+[ "$(id -u)" != 0 ] || chmod 711 "$WORK"
+if [ "$(id -u)" = 0 ] && "${as_other[@]}" test -x "$F"; then
   mkdir -m 700 other && chown 65533:65533 other
   O=$WORK/other/agent.sock
-  as_other "$BIN/fsdp-agent" --socket "$O" 2> other.log & other=$!
+  "${as_other[@]}" "$BIN/fsdp-agent" --socket "$O" 2> other.log & other=$!
   wait_until 20 test -S "$O"
-  as_other "$F" --agent "$O" "$TOY/toy" wait="$WORK/go-other" > other.out 2>&1 & client=$!
+  "${as_other[@]}" "$F" --agent "$O" "$TOY/toy" wait="$WORK/go-other" > other.out 2>&1 & client=$!
   other_has() { [ "$("$F" ps -q --agent "$O" | wc -l)" = 1 ]; }
   check "root sees the jobs of another user's agent" wait_until 20 other_has
   entry=$(ls other/fsdprun/*.json) && id=$("$F" ps -q --agent "$O")
@@ -80,6 +77,7 @@ if as_other test -x "$F"; then
   check_eq "with TERM's status" 143 $?
   kill -TERM "$other"
   wait "$other"
+  check_eq "its agent has ended well" 0 $?
   # one that says what no agent says, and one that says nothing and takes nobody
   listens() { # ANSWER: as hexadecimal digits
     rm -f odd.sock
