@@ -22,6 +22,7 @@
 #include "agent/daemon/control_proto.h"
 #include "agent/os/os.h"
 #include "agent/wire/frame.h"
+#include "launcher/agent_jobs.h"
 #include "launcher/launch.h"
 #include "launcher/own_agent.h"
 #include "launcher/say.h"
@@ -65,20 +66,11 @@ __attribute__((format(printf, 2, 3))) static int fail(int status, const char *fo
  */
 static int connect_to_agent(struct client *client)
 {
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
-    struct ucred peer;
-    socklen_t size = sizeof peer;
+    struct fsdp_err err = { 0 };
+    uid_t owner;
 
-    if (client->socket_path[0] == '\0' || strlen(client->socket_path) >= sizeof address.sun_path)
-        return fail(FSDP_EXIT_USAGE, "--agent: a socket's path has 1 to %zu bytes",
-                    sizeof address.sun_path - 1);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", client->socket_path);
-    client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (client->fd < 0 || connect(client->fd, (struct sockaddr *)&address, sizeof address) < 0)
-        return fail(FSDP_EXIT_PEER, "no agent serves %s: %s", client->socket_path, strerror(errno));
-    if (getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
-        (peer.uid != geteuid() && peer.uid != 0))
-        return fail(FSDP_EXIT_PEER, "the agent at %s is another user's", client->socket_path);
+    if (agent_connect(client->socket_path, &client->fd, &owner, &err) != FSDP_OK)
+        return fail(exit_status_of_request(err.status), "%s", err.message);
     return 0;
 }
 

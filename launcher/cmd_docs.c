@@ -85,6 +85,9 @@ static void print_man(FILE *out)
     fputs(".SH COMMANDS OVER JOBS\n"
           "They see the jobs of this user that run on this machine, in terminals and under\n"
           ".BR fsdp\\-agent (8).\n"
+          "With\n.B \\-\\-agent\nSOCKET they see the jobs of the agent at SOCKET instead, wherever these "
+          "were started.\n"
+          "If only\n.B FSDPRUN_AGENT\nis set, they see both. Where no agent answers, the status is 75.\n"
           "JOB is the id of a job, its name, or a prefix of either that no other job has.\n",
           out);
     for (size_t i = 0; i < what_subcommands_size; i++)

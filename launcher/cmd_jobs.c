@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/agent_jobs.h"
 #include "launcher/job_table.h"
 #include "launcher/json_table.h"
 #include "launcher/say.h"
@@ -264,7 +265,8 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     struct registry_job run;
     const struct registry_job *job = &run;
     struct registry_list list;
-    enum fsdp_status found = registry_read(&list, err);
+    const bool takes_run = strstr(command->usage, "RUN") != NULL;
+    enum fsdp_status found = agent_jobs_read(&list, words->agent, takes_run ? words->job : NULL, err);
     int status = exit_status_of(found);
 
     if (found == FSDP_OK && words->job == NULL) {
@@ -275,7 +277,7 @@ static int run(const struct subcommand *command, const struct job_words *words, 
             strcmp(command->name, "top") != 0)
             name_lost(&list, err_out);
     } else if (found == FSDP_OK) {
-        if (strstr(command->usage, "RUN") != NULL)
+        if (takes_run)
             found = jobs_find_run(&run, &list, words->job, err);
         else
             found = jobs_find(&job, &list, words->job, err);
@@ -287,13 +289,17 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     return status;
 }
 
-int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *out, FILE *err_out)
+int cmd_jobs(const struct subcommand *command, const char *agent, char *const *words, int n, FILE *out,
+             FILE *err_out)
 {
     struct job_words said;
     struct fsdp_err err = { 0 };
+    enum fsdp_status read = job_words_read(&said, command, words, n, &err);
     int status;
 
-    if (job_words_read(&said, command, words, n, &err) != FSDP_OK)
+    if (said.agent == NULL)
+        said.agent = agent;
+    if (read != FSDP_OK)
         status = FSDP_EXIT_USAGE;
     else if (said.help)
         status = cmd_jobs_help(command, out);

@@ -11,16 +11,18 @@
 #include "launcher/jobs.h"
 
 /**
- * Runs `command` with words[0] to words[n - 1], which follow its name. Returns the exit status:
+ * Runs `command` with words[0] to words[n - 1], which follow its name. `agent` is the socket of an --agent
+ * before the name; NULL: there was none. Returns the exit status:
  *   0        success
  *   2        bad usage, or several jobs have that name or prefix
  *   66       there is no such job, or it keeps no such file
  *   74       the registry of jobs cannot be read
  *   78       the registry of jobs was refused, because others could write to it
- *   75       the job does not answer, or cannot do that now
+ *   75       the job does not answer, or cannot do that now; or no agent answers at the socket
  *   other    for stop and restart: the exit status of the job, see their help pages
  */
-int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *out, FILE *err);
+int cmd_jobs(const struct subcommand *command, const char *agent, char *const *words, int n, FILE *out,
+             FILE *err);
 
 /** Prints the help page of a command over jobs. Returns the exit status. */
 int cmd_jobs_help(const struct subcommand *command, FILE *out);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/agent_jobs.h"
 #include "launcher/cmd_jobs.h"
 #include "launcher/json_table.h"
 #include "launcher/plot.h"
@@ -18,11 +19,11 @@ enum { PATH_BYTES = REGISTRY_PATH_BYTES + 64, DEFAULT_COLUMNS = 80, LINES = 12 }
  * Finds the run directory that the user's word RUN means. RUN is a directory, or the id or name of a job that
  * runs. Returns 0, or the exit status.
  */
-static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, struct fsdp_err *err)
+static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, const char *agent, struct fsdp_err *err)
 {
     struct registry_job job;
     struct registry_list list;
-    enum fsdp_status found = registry_read(&list, err);
+    enum fsdp_status found = agent_jobs_read(&list, agent, run, err);
 
     if (found == FSDP_OK)
         found = jobs_find_run(&job, &list, run, err);
@@ -92,7 +93,7 @@ int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err)
     const struct table_look look = terminal_look(STDOUT_FILENO);
     char run[REGISTRY_PATH_BYTES];
     struct plot plot = { 0 };
-    int status = find_run(run, words->job, err);
+    int status = find_run(run, words->job, words->agent, err);
 
     if (status != 0)
         return status;

@@ -187,7 +187,8 @@ int cmd_watch(const struct subcommand *command, const struct registry_job *job, 
     const bool screen = isatty(STDOUT_FILENO) && !words->json;
     const bool workers = view.top || job != NULL;
     struct job_watch *watch;
-    enum fsdp_status status = job_watch_create(&watch, workers ? DESK_WATCH_ALL : DESK_WATCH, job, err);
+    enum fsdp_status status =
+        job_watch_create(&watch, workers ? DESK_WATCH_ALL : DESK_WATCH, job, words->agent, err);
     int result;
 
     if (status != FSDP_OK)

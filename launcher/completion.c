@@ -16,9 +16,14 @@ bool completion_takes(const struct option *option, const char *argument)
     return option->argument != NULL && strcmp(option->argument, argument) == 0;
 }
 
+bool completion_is_path(const char *argument)
+{
+    return strcmp(argument, "FILE") == 0 || strcmp(argument, "SOCKET") == 0;
+}
+
 bool completion_takes_file(const struct option *option)
 {
-    return completion_takes(option, "FILE") || completion_takes(option, "SOCKET");
+    return option->argument != NULL && completion_is_path(option->argument);
 }
 
 void completion_put_choices(FILE *out, const struct option *option)

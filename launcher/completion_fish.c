@@ -35,9 +35,9 @@ static void put_fish_jobs(FILE *out)
             if (option->letter != 0)
                 fprintf(out, " -s %c", option->letter);
             fprintf(out, "%s -d '",
-                    option->argument == NULL                ? ""
-                    : strcmp(option->argument, "FILE") == 0 ? " -r -F"
-                                                            : " -x");
+                    option->argument == NULL               ? ""
+                    : completion_is_path(option->argument) ? " -r -F"
+                                                           : " -x");
             put_fish_text(out, option->help);
             fputs("'\n", out);
         }

@@ -23,6 +23,8 @@ bool completion_offers(const struct option *option);
 /** Returns whether the name of the option's argument is `argument`, such as "DIR". */
 bool completion_takes(const struct option *option, const char *argument);
 bool completion_takes_file(const struct option *option);
+/** Returns whether an argument of that name is the path of a file. */
+bool completion_is_path(const char *argument);
 /** Prints the option's choices, separated by spaces. */
 void completion_put_choices(FILE *out, const struct option *option);
 

@@ -128,10 +128,10 @@ static void put_zsh_jobs(FILE *out)
                 fprintf(out, "'--%s%s[", option->name, option->argument != NULL ? "=" : "");
             put_zsh_text(out, option->help);
             fprintf(out, "]%s' ",
-                    option->argument == NULL                ? ""
-                    : strcmp(option->argument, "FILE") == 0 ? ":file:_files"
-                    : strcmp(option->argument, "T") == 0    ? ":time:"
-                                                            : ":rank:");
+                    option->argument == NULL               ? ""
+                    : completion_is_path(option->argument) ? ":file:_files"
+                    : strcmp(option->argument, "T") == 0   ? ":time:"
+                                                           : ":rank:");
         }
         fprintf(out, "'--help[its page]'%s ;;\n",
                 !what_takes_job(command)                ? ""

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "launcher/agent_jobs.h"
 #include "launcher/jobs.h"
 #include "launcher/talk.h"
 #include "shard_runtime/core/clock.h"
@@ -18,7 +19,7 @@
  * Pauses before connecting to a job again after its connection closed. The job may have ended or been killed,
  * or had no place for another caller.
  */
-enum { AGAIN_MS = 50, AGAIN_MOST_MS = 2000 };
+enum { AGAIN_MS = 50, AGAIN_MOST_MS = 2000, ASK_AGENT_MS = 1000, ASK_GONE_MS = 10000 };
 
 struct watched {
     struct registry_job about;
@@ -33,6 +34,9 @@ struct job_watch {
     enum desk_word word;
     bool has_only;
     struct registry_job only;
+    const char *agent;
+    int64_t ask_ms; /* when an agent is asked for its jobs again; INT64_MAX: there is no agent */
+    bool began;     /* the jobs have been read once */
     int inotify_fd;
     struct watched *jobs; /* (n) the oldest first */
     size_t n;
@@ -49,7 +53,7 @@ static void forget(struct watched *job)
 
 static bool is_same(const struct registry_job *one, const struct registry_job *other)
 {
-    return strcmp(one->socket, other->socket) == 0 && one->folder == other->folder;
+    return strcmp(one->socket, other->socket) == 0 && one->pid == other->pid;
 }
 
 static void connect_to(struct job_watch *watch, struct watched *job, const struct registry_list *list)
@@ -71,11 +75,16 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     struct registry_list list;
     struct watched *jobs = NULL;
     size_t n = 0, n_kept = 0;
-    bool changed;
+    bool changed, gone;
 
     registry_watch(watch->inotify_fd); /* watch before reading the registry, so that no change is missed */
-    *status = registry_read(&list, err);
-    if (*status == FSDP_OK && (jobs = calloc(list.n + 1, sizeof *jobs)) == NULL)
+    *status = agent_jobs_read(&list, watch->agent, NULL, err);
+    gone = watch->began && *status == FSDP_ERR_PEER;
+    if (gone)
+        *status = FSDP_OK;
+    if (agent_jobs_are_asked(watch->agent))
+        watch->ask_ms = clock_now_ms() + (gone ? ASK_GONE_MS : ASK_AGENT_MS);
+    if (*status == FSDP_OK && (jobs = calloc(list.n + watch->n + 1, sizeof *jobs)) == NULL)
         *status = fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     for (size_t i = 0; *status == FSDP_OK && i < list.n; i++) {
         struct watched *known = NULL;
@@ -96,6 +105,13 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
             connect_to(watch, &jobs[n], &list);
         n++;
     }
+    /* An agent that is told to stop leaves its socket at once, while its jobs still save. */
+    for (size_t k = 0; gone && *status == FSDP_OK && k < watch->n; k++)
+        if (!watch->jobs[k].found && watch->jobs[k].talk.fd >= 0) {
+            jobs[n++] = watch->jobs[k];
+            watch->jobs[k].found = true;
+            n_kept++;
+        }
     registry_list_fini(&list);
     if (*status != FSDP_OK) {
         for (size_t k = 0; k < watch->n; k++) /* jobs whose pause is over try again later */
@@ -149,7 +165,7 @@ static bool listen_to(struct watched *job)
 static int patience(const struct job_watch *watch, int64_t until_ms)
 {
     const int64_t now_ms = clock_now_ms();
-    int64_t next_ms = until_ms;
+    int64_t next_ms = watch->ask_ms < until_ms ? watch->ask_ms : until_ms;
 
     for (size_t i = 0; i < watch->n; i++)
         if (watch->jobs[i].talk.fd < 0 && watch->jobs[i].again_ms < next_ms)
@@ -161,6 +177,8 @@ static int patience(const struct job_watch *watch, int64_t until_ms)
 
 static bool is_due(const struct job_watch *watch)
 {
+    if (clock_now_ms() >= watch->ask_ms)
+        return true;
     for (size_t i = 0; i < watch->n; i++)
         if (watch->jobs[i].talk.fd < 0 && clock_now_ms() >= watch->jobs[i].again_ms)
             return true;
@@ -210,7 +228,7 @@ enum job_watch_news job_watch_wait(struct job_watch *watch, struct pollfd *other
 }
 
 enum fsdp_status job_watch_create(struct job_watch **out, enum desk_word word,
-                                  const struct registry_job *only, struct fsdp_err *err)
+                                  const struct registry_job *only, const char *agent, struct fsdp_err *err)
 {
     const int64_t until_ms = clock_now_ms() + JOBS_ANSWER_MS;
     struct job_watch *watch = calloc(1, sizeof *watch);
@@ -221,6 +239,8 @@ enum fsdp_status job_watch_create(struct job_watch **out, enum desk_word word,
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     watch->word = word;
     watch->has_only = only != NULL;
+    watch->agent = agent;
+    watch->ask_ms = INT64_MAX;
     if (only != NULL)
         watch->only = *only;
     watch->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -229,6 +249,7 @@ enum fsdp_status job_watch_create(struct job_watch **out, enum desk_word word,
         return fsdp_fail(err, FSDP_ERR_IO, "inotify: %s", strerror(errno));
     }
     refresh(watch, &status, err);
+    watch->began = true;
     for (bool waits = status == FSDP_OK; waits && clock_now_ms() < until_ms;) {
         waits = false;
         for (size_t i = 0; i < watch->n; i++)

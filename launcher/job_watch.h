@@ -1,7 +1,7 @@
 /*
  * Follows the jobs of this user on this machine. It connects to each job once, and the job then sends its
  * changes (agent/desk/desk.h, `watch`). inotify on the registry's folders shows jobs that come and go. So it
- * does not poll.
+ * does not poll. Only an agent is asked for its new jobs, once a second (launcher/agent_jobs.h).
  */
 #ifndef LAUNCHER_JOB_WATCH_H
 #define LAUNCHER_JOB_WATCH_H
@@ -19,13 +19,14 @@ struct pollfd;
 
 /**
  * Begins to follow the jobs. It waits until each of them has sent its first object, at most JOBS_ANSWER_MS.
- *   word  DESK_WATCH or DESK_WATCH_ALL
- *   only  the one job to follow; NULL: all jobs
+ *   word   DESK_WATCH or DESK_WATCH_ALL
+ *   only   the one job to follow; NULL: all jobs
+ *   agent  which jobs there are, as for agent_jobs_read(); borrowed
  *   FSDP_ERR_CONFIG  the registry is refused (agent/desk/registry.h)
  *   FSDP_ERR_IO      the registry cannot be read or watched
  */
 enum fsdp_status job_watch_create(struct job_watch **out, enum desk_word word,
-                                  const struct registry_job *only, struct fsdp_err *err);
+                                  const struct registry_job *only, const char *agent, struct fsdp_err *err);
 void job_watch_destroy(struct job_watch *watch); /* NULL is a no-op */
 
 enum job_watch_news {

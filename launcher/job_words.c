@@ -101,6 +101,8 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
                 out->svg = value;
             else if (strcmp(option->name, "since") == 0)
                 out->since = value;
+            else if (strcmp(option->name, "agent") == 0)
+                out->agent = value;
             else if (read_rank(&out->rank, value, err) != FSDP_OK)
                 return FSDP_ERR_CONFIG;
         } else if (!takes_job || out->job != NULL) {

@@ -13,6 +13,7 @@ struct job_words {
     bool json, quiet, names, follow, save, wide, watch, help;
     int rank;          /* number of --rank; -1: all ranks */
     const char *svg;   /* file of --svg; NULL: not given */
+    const char *agent; /* socket of --agent; NULL: not given */
     const char *since; /* time of --since, in the form of log_since_read(); NULL: not given */
 };
 

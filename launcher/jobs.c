@@ -192,7 +192,7 @@ enum fsdp_status jobs_find_run(struct registry_job *out, const struct registry_l
         return found;
     }
     fsdp_err_clear(err);
-    *out = (struct registry_job){ .folder = -1 };
+    *out = (struct registry_job){ 0 };
     if (snprintf(out->run_dir, sizeof out->run_dir, "%s", run) >= (int)sizeof out->run_dir)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "the path of the run directory is too long");
     for (size_t i = 0; i < list->n; i++)

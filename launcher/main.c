@@ -76,10 +76,12 @@ static int run_subcommand(const struct options *options, const struct options_in
 {
     const char *name = options->rest[0];
     const struct subcommand *command = what_job_command(name);
+    const struct option_value *agent = &options->of[OPT_AGENT];
     char words[200];
 
-    if (command != NULL)
-        return cmd_jobs(command, options->rest + 1, options->n_rest - 1, stdout, stderr);
+    if (command != NULL) /* an agent that only FSDPRUN_AGENT names is no option of the command */
+        return cmd_jobs(command, strncmp(agent->origin, "--", 2) == 0 ? agent->text : NULL, options->rest + 1,
+                        options->n_rest - 1, stdout, stderr);
 
     if (strcmp(name, "ckpt") == 0)
         return cmd_ckpt(options->rest + 1, options->n_rest - 1, stdout, stderr);

@@ -28,6 +28,10 @@
     {                                                                                                        \
         'w', "watch", NULL, "show it again whenever it has changed; q ends"                                  \
     }
+#define AGENT                                                                                                \
+    {                                                                                                        \
+        0, "agent", "SOCKET", "the jobs of the agent at SOCKET, in place of one's own"                       \
+    }
 #define END                                                                                                  \
     {                                                                                                        \
         0                                                                                                    \
@@ -35,52 +39,59 @@
 
 const struct subcommand what_subcommands[] = {
     { .name = "plan", .brief = "memory and traffic of a job, without running it" },
-    { "ps", "the jobs of this user that run on this machine", "[-w] [--wide] [-q] [--names] [--json]",
+    { "ps", "the jobs of this user that run on this machine",
+      "[-w] [--wide] [-q] [--names] [--json] [--agent SOCKET]",
       (const struct subcommand_option[]){ WATCH,
                                           WIDE,
                                           { 'q', "quiet", NULL, "only the ids, one a line" },
                                           { 0, "names", NULL, "only the names, one a line" },
                                           JSON,
+                                          AGENT,
                                           END },
       "States: queued, starting, running, restarting, stopping; complete and failed, while its last\n"
       "lines are written. A run that does not answer within a second has the state \"-\".\n" },
-    { "status", "one job, and what its workers on this node do", "[-w] [--wide] [--json] JOB",
-      (const struct subcommand_option[]){ WATCH, WIDE, JSON, END }, NULL },
-    { "top", "the ranks of all jobs, or of one, as they go on", "[--json] [JOB]",
-      (const struct subcommand_option[]){ JSON, END },
+    { "status", "one job, and what its workers on this node do",
+      "[-w] [--wide] [--json] [--agent SOCKET] JOB",
+      (const struct subcommand_option[]){ WATCH, WIDE, JSON, AGENT, END }, NULL },
+    { "top", "the ranks of all jobs, or of one, as they go on", "[--json] [--agent SOCKET] [JOB]",
+      (const struct subcommand_option[]){ JSON, AGENT, END },
       "In a terminal the table is drawn again whenever something has changed. Keys: q ends, s sorts\n"
       "by rank, step or memory, arrows move. Elsewhere, and with --json, it shows it once.\n" },
-    { "logs", "what the ranks of a job printed", "[-f] [--rank R] [--since T] [--json] RUN",
+    { "logs", "what the ranks of a job printed", "[-f] [--rank R] [--since T] [--json] [--agent SOCKET] RUN",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
           { 0, "rank", "R", "only this rank" },
           { 0, "since", "T", "only what was printed since T" },
           JSON_LINES,
+          AGENT,
           END },
       "The lines of stdout.log go to stdout, those of stderr.log to stderr, with the rank before\n"
       "them: generation by generation, and rank by rank. With --json all go to stdout, as objects with\n"
       "\"rank\", \"stream\" and \"line\". With -f a run that has ended is printed whole. T is a time ago "
       "(90s, 10m, 2h, 1d) or one\n"
       "as 2026-11-28T15:04:05; lines of the second before it may come too.\n" },
-    { "events", "what happened to a job, as in events.jsonl", "[-f] [--json] RUN",
+    { "events", "what happened to a job, as in events.jsonl", "[-f] [--json] [--agent SOCKET] RUN",
       (const struct subcommand_option[]){
-          { 'f', "follow", NULL, "go on with what happens, until the job has ended" }, JSON_LINES, END },
+          { 'f', "follow", NULL, "go on with what happens, until the job has ended" },
+          JSON_LINES,
+          AGENT,
+          END },
       "Each line is an object of JSON, with and without --json.\n" },
-    { "stop", "end a job, and wait until it has ended", "[--save] [--json] JOB",
-      (const struct subcommand_option[]){ { 0, "save", NULL, "save a checkpoint first" }, JSON, END },
+    { "stop", "end a job, and wait until it has ended", "[--save] [--json] [--agent SOCKET] JOB",
+      (const struct subcommand_option[]){ { 0, "save", NULL, "save a checkpoint first" }, JSON, AGENT, END },
       "Status: 0 when the job has ended; with --save when it has saved, or was complete.\n"
       "Else the status of the job.\n" },
-    { "restart", "begin another generation of a job", "[--json] JOB",
-      (const struct subcommand_option[]){ JSON, END },
+    { "restart", "begin another generation of a job", "[--json] [--agent SOCKET] JOB",
+      (const struct subcommand_option[]){ JSON, AGENT, END },
       "The ranks of a job save and end, those of a program get TERM. Then all are started\n"
       "again. This counts as no restart. Status: 0 when they run again.\n" },
-    { "inspect", "everything that is known of a job, as JSON", "[--json] JOB",
-      (const struct subcommand_option[]){ JSON, END }, "It is JSON with and without --json.\n" },
+    { "inspect", "everything that is known of a job, as JSON", "[--json] [--agent SOCKET] JOB",
+      (const struct subcommand_option[]){ JSON, AGENT, END }, "It is JSON with and without --json.\n" },
     { .name = "doctor", .brief = "is this machine fit for a run; what to do if not" },
     { .name = "ckpt", .brief = "checkpoints: list, verify, compare (help ckpt)" },
-    { "plot", "loss, throughput and restarts of a run", "[--svg FILE] [--json] RUN",
+    { "plot", "loss, throughput and restarts of a run", "[--svg FILE] [--json] [--agent SOCKET] RUN",
       (const struct subcommand_option[]){
-          { 0, "svg", "FILE", "write a picture to FILE in place of the terminal" }, JSON, END },
+          { 0, "svg", "FILE", "write a picture to FILE in place of the terminal" }, JSON, AGENT, END },
       "A step that was trained again counts as it was last. Under \"^\" a generation went on.\n" },
     { .name = "version", .brief = "version, commit, compiler and features" },
     { .name = "help", .brief = "this page; help plan: that of plan, and so on" },

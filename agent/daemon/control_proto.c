@@ -171,6 +171,45 @@ bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t
     return true;
 }
 
+bool control_put_place(unsigned char *out, size_t *at, const struct control_place *place)
+{
+    const size_t n_first = strlen(place->runtime_dir) + 1, n_second = strlen(place->temporary) + 1;
+
+    if (n_first > CONTROL_PATH_BYTES || n_second > CONTROL_PATH_BYTES ||
+        *at + 4 + n_first + n_second > CONTROL_JOBS_BYTES)
+        return false;
+    *at += control_encode_number(out + *at, place->pid);
+    memcpy(out + *at, place->runtime_dir, n_first);
+    memcpy(out + *at + n_first, place->temporary, n_second);
+    *at += n_first + n_second;
+    return true;
+}
+
+/* Returns a path of the payload, and moves *at past it. NULL: it is too long, or does not end. */
+static const char *take_path(const unsigned char *payload, size_t n_bytes, size_t *at)
+{
+    const size_t left = n_bytes - *at, most = left < CONTROL_PATH_BYTES ? left : CONTROL_PATH_BYTES;
+    const unsigned char *text = payload + *at, *zero = most == 0 ? NULL : memchr(text, '\0', most);
+
+    if (zero == NULL)
+        return NULL;
+    *at += (size_t)(zero - text) + 1;
+    return (const char *)text;
+}
+
+int control_take_place(const unsigned char *payload, size_t n_bytes, size_t *at, struct control_place *place)
+{
+    if (*at == n_bytes)
+        return 0;
+    if (n_bytes - *at < 4 || !control_decode_number(payload + *at, 4, &place->pid) || place->pid == 0 ||
+        place->pid > INT32_MAX)
+        return -1;
+    *at += 4;
+    place->runtime_dir = take_path(payload, n_bytes, at);
+    place->temporary = place->runtime_dir == NULL ? NULL : take_path(payload, n_bytes, at);
+    return place->temporary != NULL ? 1 : -1;
+}
+
 bool control_signal_allowed(uint32_t number)
 {
     return number > 0 && number < 64 && number != SIGKILL && number != SIGSTOP && number != SIGCHLD;

@@ -6,11 +6,13 @@
  *   fsdprun   RUN        a job; always the first message. Its first byte carries stdin, stdout and stderr
  *             (SCM_RIGHTS)
  *   fsdprun   SIGNAL     u32: a signal for the job
+ *   fsdprun   JOBS       u32: 0; the only message of a connection
  *   agent     ACCEPTED   u32: process id of the job's guard
  *   agent     REFUSED    u32: exit status, then words for the user; the last message
  *   agent     QUEUED     u32: that process id again; the job waits for GPUs of the node. At most once
  *   agent     STARTED    u32: that process id again; the workers of the job run
  *   agent     EXITED     u32: exit status of the job; the last message
+ *   agent     JOBS       the jobs that live, a struct control_place each; the last message
  *
  * Numbers of one message are little-endian. A RUN is different: it begins with struct control_head as it is
  * in memory, because both programs are of one build on one machine. An agent of another build refuses the
@@ -41,6 +43,7 @@ enum control_type {
     CONTROL_EXITED,
     CONTROL_STARTED,
     CONTROL_QUEUED,
+    CONTROL_JOBS,
 };
 
 enum {
@@ -48,6 +51,8 @@ enum {
     CONTROL_MAX_TEXTS = 65536,
     CONTROL_WORDS_BYTES = 512,
     CONTROL_BUILD_BYTES = 96,
+    CONTROL_JOBS_BYTES = 65536, /* bytes of an answer to JOBS: a socket's buffer has room for it */
+    CONTROL_PATH_BYTES = 4096,  /* bytes of a path in it, with its zero */
 };
 
 /*
@@ -120,6 +125,28 @@ bool control_decode_number(const unsigned char *payload, size_t n_bytes, uint32_
  */
 bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words,
                           size_t size);
+
+/* A job in an answer to JOBS: where a reader finds its entry in the registry (agent/desk/registry.h). */
+struct control_place {
+    uint32_t pid; /* of the job's guard */
+    /* XDG_RUNTIME_DIR and TMPDIR of its environment; "": not set */
+    const char *runtime_dir, *temporary;
+};
+
+/**
+ * Append a job to the payload of JOBS: its pid, then the two texts, each with its zero.
+ *   at  (CONTROL_JOBS_BYTES is the size of `out`) where it goes; is moved past it
+ * Returns false, with nothing written, if it does not fit.
+ */
+bool control_put_place(unsigned char *out, size_t *at, const struct control_place *place);
+
+/**
+ * Read the next job of such a payload.
+ *   at     where it is; is moved past it
+ *   place  its texts point into the payload
+ * Returns 1; 0 at the end of the payload; -1 if it is damaged. Nothing of a damaged payload is to be used.
+ */
+int control_take_place(const unsigned char *payload, size_t n_bytes, size_t *at, struct control_place *place);
 
 /** May fsdprun ask for this signal? Yes for each that a process can handle, except SIGCHLD. */
 bool control_signal_allowed(uint32_t signal);

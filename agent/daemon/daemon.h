@@ -25,6 +25,9 @@
  *     signal all are killed.
  *   - The daemon dies. The guards die by their parent-death signal, those of detached jobs too.
  *
+ * A client may also ask which jobs there are (JOBS). It then finds each one's own socket in the registry
+ * (agent/desk), and asks the job itself.
+ *
  * The socket has mode 0600 in a folder that no other user may write. A client must be of the daemon's uid, or
  * root. What a client sends is limited in size and time until it is a whole request. A damaged request is
  * refused and touches no job. At most DAEMON_MAX_CONNECTIONS clients and jobs are held; one more takes the

@@ -47,6 +47,8 @@ static void free_client(struct client *client)
         client->next->previous = client->previous;
     close_stdio(client);
     frame_parser_fini(&client->parser);
+    free(client->runtime_dir);
+    free(client->temporary);
     free(client);
     service->n_clients--;
     daemon_idle_look(service);
@@ -86,14 +88,14 @@ void daemon_hang_up(struct client *client)
 static bool send_frame(struct client *client, enum control_type type, const void *payload, size_t n_bytes)
 {
     const struct frame frame = { .type = (uint16_t)type, .size = (uint32_t)n_bytes };
-    unsigned char bytes[FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES];
+    unsigned char head[FRAME_HEAD_BYTES];
+    struct iovec parts[2] = { { head, sizeof head }, { (void *)(uintptr_t)payload, n_bytes } };
+    const struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 
     if (client->fd < 0)
         return false;
-    frame_write_head(bytes, &frame);
-    memcpy(bytes + FRAME_HEAD_BYTES, payload, n_bytes);
-    return send(client->fd, bytes, FRAME_HEAD_BYTES + n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-           (ssize_t)(FRAME_HEAD_BYTES + n_bytes);
+    frame_write_head(head, &frame);
+    return sendmsg(client->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(sizeof head + n_bytes);
 }
 
 void daemon_say(struct client *client, enum control_type type, uint32_t number)
@@ -224,6 +226,41 @@ static void watch_job(struct client *client, int channel)
         daemon_hang_up(client);
 }
 
+/* Returns a copy of a variable of the job's, which is "" if it is not set. NULL: no memory. */
+static char *copy_variable(const struct control_job *job, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (char *const *at = job->environment; *at != NULL; at++)
+        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+            return strdup(*at + length + 1);
+    return strdup("");
+}
+
+/* Tell the client which jobs live, and where their entries of the registry are. */
+static void list_jobs(struct client *client)
+{
+    unsigned char *payload = malloc(CONTROL_JOBS_BYTES);
+    bool fits = payload != NULL;
+    size_t n = 0;
+
+    for (const struct client *other = client->service->clients; other != NULL; other = other->next) {
+        const struct control_place place = { .pid = (uint32_t)other->child.pid,
+                                             .runtime_dir = other->runtime_dir,
+                                             .temporary = other->temporary };
+
+        if (other->child.pidfd >= 0 && other->runtime_dir != NULL && other->temporary != NULL)
+            fits = fits && control_put_place(payload, &n, &place);
+    }
+    if (!fits)
+        refuse(client, FSDP_EXIT_IO, "the list of jobs is too large");
+    else if (send_frame(client, CONTROL_JOBS, payload, n))
+        daemon_hang_up(client);
+    else
+        refuse(client, FSDP_EXIT_IO, "the list of jobs cannot be sent");
+    free(payload);
+}
+
 /* Start the job that a RUN asks for. If the request is wrong or the start fails, the client is told. */
 static void take_job(struct client *client, const struct frame *frame)
 {
@@ -247,6 +284,10 @@ static void take_job(struct client *client, const struct frame *frame)
     }
     client->detached = job.head.detach != 0;
     client->saves = job.head.saves != 0;
+    free(client->runtime_dir);
+    free(client->temporary);
+    client->runtime_dir = copy_variable(&job, "XDG_RUNTIME_DIR");
+    client->temporary = copy_variable(&job, "TMPDIR");
     request_fd = make_request(frame->payload, frame->size);
     if (request_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) < 0) {
         refuse(client, FSDP_EXIT_IO, strerror(errno));
@@ -279,6 +320,8 @@ static void take_frame(struct client *client, const struct frame *frame)
                control_decode_number(frame->payload, frame->size, &number) &&
                control_signal_allowed(number)) {
         daemon_signal_job(client, (int)number);
+    } else if (frame->type == CONTROL_JOBS && client->child.pidfd < 0) {
+        list_jobs(client);
     } else {
         refuse(client, FSDP_EXIT_USAGE, service->stopping ? "the agent is stopping" : "no such message here");
     }

@@ -77,7 +77,8 @@ struct client {
     bool detached, queued,
         /* detached: --detach was given; queued: the job has waited for GPUs; started: its workers have run */
         started;
-    bool saves; /* the job is that of a job file, and can be asked for a checkpoint */
+    char *runtime_dir, *temporary; /* of the job's environment (struct control_place); NULL: no job yet */
+    bool saves;                    /* the job is that of a job file, and can be asked for a checkpoint */
     int n_open_handles;
 };
 

@@ -104,7 +104,7 @@ static enum fsdp_status make_entry(struct registry_entry *entry, const struct re
                                    int *listen_fd, struct fsdp_err *err)
 {
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-    enum fsdp_status status = registry_folder_open(entry->folder, true, &entry->folder_fd, err);
+    enum fsdp_status status = registry_folder_open(entry->folder, true, geteuid(), &entry->folder_fd, err);
 
     entry->error = errno;
     if (status == FSDP_OK)

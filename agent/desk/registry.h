@@ -8,6 +8,9 @@
  * environments. The folder has mode 0700. One that is a symbolic link, that another user owns, or that others
  * may enter is refused. It is removed with its last entry.
  *
+ * A reader that an fsdp-agent told the environment of a job also finds that job's folder. It may be another
+ * user's if the reader is root. Such a reader changes nothing in it, and believes nothing that it says.
+ *
  * An entry has the name ID.RANDOM.json, and its socket ID.RANDOM.sock. The run holds a lock of fcntl(2) on
  * its entry as long as it lives. The kernel releases it when the process ends, however that happens, and no
  * child inherits it. So an entry without a lock belongs to no run: a reader ignores it, and removes its
@@ -37,8 +40,7 @@ enum {
     REGISTRY_MOST = 4096,         /* a reader reads at most so many entries of a folder */
     /* the list holds at most so many killed runs, of both folders; all further ones are forgotten */
     REGISTRY_LOST = 64,
-    REGISTRY_LOST_S = 3600,
-    REGISTRY_FOLDERS = 2
+    REGISTRY_LOST_S = 3600
 };
 
 /* What an entry says. */
@@ -48,8 +50,8 @@ struct registry_job {
     char run_dir[REGISTRY_PATH_BYTES]; /* empty: it has none */
     pid_t pid;                         /* the process id of its fsdprun: the guard, which the user sees */
     double started_s;                  /* since the epoch */
-    /* set by a reader: the folder in which the entry is, and the name of its socket */
-    int folder;
+    /* set by a reader: the number of the folder in its list, and the name of the entry's socket */
+    size_t folder;
     char socket[REGISTRY_FILE_BYTES];
 };
 
@@ -79,13 +81,23 @@ enum fsdp_status registry_enter(struct registry_entry **out, const struct regist
  */
 void registry_leave(struct registry_entry *entry);
 
-/* The runs that were alive when the registry was read, and those that were killed lately. */
+/* A folder that a reader has opened. */
+struct registry_folder {
+    int fd;
+    uid_t owner;
+};
+
+/*
+ * The runs that were alive when the registry was read, and those that were killed lately. {0} is an empty
+ * list.
+ */
 struct registry_list {
     struct registry_job *jobs; /* (n), oldest first */
     size_t n, capacity;
     struct registry_job *lost; /* (n_lost), oldest first; their run directories have files */
     size_t n_lost;
-    int folder_fds[REGISTRY_FOLDERS]; /* -1: there is no such folder */
+    struct registry_folder *folders; /* (n_folders) */
+    size_t n_folders;
 };
 
 /**
@@ -96,11 +108,21 @@ struct registry_list {
  *   FSDP_ERR_NOMEM   no memory
  */
 enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err);
+
+/**
+ * Add one job of an agent to a list, if it has an entry and the list does not have it yet. Removes nothing.
+ *   owner        the user of the agent and of its jobs
+ *   pid          the process id of the job's guard
+ *   runtime_dir  XDG_RUNTIME_DIR of the job's environment, and `temporary` its TMPDIR; "": not set
+ * Errors as registry_read(). registry_list_fini() releases the list, also after an error.
+ */
+enum fsdp_status registry_add(struct registry_list *list, uid_t owner, pid_t pid, const char *runtime_dir,
+                              const char *temporary, struct fsdp_err *err);
 void registry_list_fini(struct registry_list *list);
 
 /**
  * Connect to a run of the list. Returns a socket that does not block, or -1 with errno. EPERM: the process at
- * its other end is not of this user. EAGAIN: too many connections wait there now.
+ * its other end is not of the owner of its folder. EAGAIN: too many connections wait there now.
  */
 int registry_connect(const struct registry_list *list, const struct registry_job *job);
 

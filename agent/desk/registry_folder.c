@@ -16,27 +16,41 @@
  * A directory of another user is no runtime directory of ours. sudo may keep the variable, and its user could
  * not use a folder that root made there.
  */
-static bool is_own_directory(const char *path)
+static bool is_directory_of(uid_t owner, const char *path)
 {
     struct stat at;
 
     return path != NULL && path[0] == '/' && stat(path, &at) == 0 && S_ISDIR(at.st_mode) &&
-           at.st_uid == geteuid();
+           at.st_uid == owner;
+}
+
+static bool path_at(int i, uid_t owner, const char *runtime, const char *temporary, char *path)
+{
+    int n;
+
+    if (i == 0 && !is_directory_of(owner, runtime))
+        return false;
+    n = i == 0 ? snprintf(path, REGISTRY_PATH_BYTES, "%s/fsdprun", runtime)
+               : snprintf(path, REGISTRY_PATH_BYTES, "%s/fsdprun-%u", temporary, owner);
+    return n > 0 && n < REGISTRY_PATH_BYTES;
 }
 
 bool registry_folder_path(int i, char *path)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    int n;
-
-    if (i == 0 && !is_own_directory(runtime))
-        return false;
-    n = i == 0 ? snprintf(path, REGISTRY_PATH_BYTES, "%s/fsdprun", runtime)
-               : snprintf(path, REGISTRY_PATH_BYTES, "%s/fsdprun-%u", rundir_temporary(), geteuid());
-    return n > 0 && n < REGISTRY_PATH_BYTES;
+    return path_at(i, geteuid(), getenv("XDG_RUNTIME_DIR"), rundir_temporary(), path);
 }
 
-enum fsdp_status registry_folder_open(const char *path, bool create, int *fd, struct fsdp_err *err)
+bool registry_folder_of(uid_t owner, const char *runtime_dir, const char *temporary, char *path)
+{
+    struct stat at;
+
+    if (stat(temporary, &at) < 0 || !S_ISDIR(at.st_mode)) /* as rundir_temporary() of that user */
+        temporary = "/tmp";
+    return path_at(0, owner, runtime_dir, temporary, path) || path_at(1, owner, runtime_dir, temporary, path);
+}
+
+enum fsdp_status registry_folder_open(const char *path, bool create, uid_t owner, int *fd,
+                                      struct fsdp_err *err)
 {
     struct stat at;
 
@@ -50,12 +64,16 @@ enum fsdp_status registry_folder_open(const char *path, bool create, int *fd, st
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it is a symbolic link, or no directory", path);
     if (*fd < 0 && errno != EACCES)
         return file_fail(err, "open", path);
-    if (*fd >= 0 && fstat(*fd, &at) == 0 && at.st_uid == geteuid() && (at.st_mode & 077) == 0)
+    if (*fd >= 0 && fstat(*fd, &at) == 0 && at.st_uid == owner && (at.st_mode & 077) == 0)
         return FSDP_OK;
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
-    return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it must be this user's own, with mode 0700", path);
+    if (owner == geteuid())
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it must be this user's own, with mode 0700",
+                         path);
+    return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it must be of user %u, with mode 0700", path,
+                     owner);
 }
 
 enum fsdp_status registry_folder(char *path, struct fsdp_err *err)
@@ -65,7 +83,7 @@ enum fsdp_status registry_folder(char *path, struct fsdp_err *err)
 
     if (!registry_folder_path(0, path) && !registry_folder_path(1, path))
         return fsdp_fail(err, FSDP_ERR_IO, "the path of the registry is too long");
-    status = registry_folder_open(path, true, &fd, err);
+    status = registry_folder_open(path, true, geteuid(), &fd, err);
     if (fd >= 0)
         close(fd);
     return status;

@@ -16,6 +16,9 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
 
+/* Of a folder that an agent names, at most so many files are looked at: it may be another user's. */
+enum { READ_OF_OTHERS = 4 * REGISTRY_MOST };
+
 static bool ends_in(const char *name, const char *suffix)
 {
     const size_t length = strlen(name), n = strlen(suffix);
@@ -142,60 +145,123 @@ static bool take_lost(struct registry_list *list, int folder_fd, const char *nam
     return true;
 }
 
-/* Take one file of a folder: an entry goes to the list, what a dead run has left is removed. */
-static bool take_file(struct registry_list *list, int folder, const char *name)
+static bool is_listed(const struct registry_list *list, const struct registry_job *job)
 {
-    const int folder_fd = list->folder_fds[folder];
+    for (size_t i = 0; i < list->n; i++)
+        if (list->jobs[i].folder == job->folder && strcmp(list->jobs[i].socket, job->socket) == 0)
+            return true;
+    return false;
+}
+
+/* The words come from another user. A terminal would obey some of their bytes. */
+static bool is_printable(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            return false;
+    return true;
+}
+
+/*
+ * Take one file of a folder: an entry goes to the list, what a dead run has left is removed.
+ *   only  the only process whose entry is taken, and nothing is removed; 0: all
+ */
+static bool take_file(struct registry_list *list, size_t folder, pid_t only, const char *name)
+{
+    const int folder_fd = list->folders[folder].fd;
+    const uid_t owner = list->folders[folder].owner;
     char socket[REGISTRY_FILE_BYTES], lost[REGISTRY_FILE_BYTES];
     struct registry_job job;
     struct stat at;
     bool taken = true;
     int fd;
 
-    if (!other_names(name, socket, lost))
+    if (!other_names(name, socket, lost) || (only != 0 && (int)strtol(name, NULL, 10) != only))
         return true;
     fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return true; /* a link, or gone meanwhile */
-    if (fstat(fd, &at) < 0 || !S_ISREG(at.st_mode) || at.st_uid != geteuid()) {
+    if (fstat(fd, &at) < 0 || !S_ISREG(at.st_mode) || at.st_uid != owner) {
         close(fd);
         return true;
     }
-    if (!registry_is_held(fd)) {
+    if (only != 0 && !registry_is_held(fd)) {
+        taken = true;
+    } else if (!registry_is_held(fd)) {
         unlinkat(folder_fd, socket, 0);
         taken = take_lost(list, folder_fd, name, lost, fd);
     } else if (ends_in(name, ".json") && read_entry(fd, &job)) {
         job.folder = folder;
         memcpy(job.socket, socket, sizeof socket);
-        taken = add(list, &job);
+        if (only == 0)
+            taken = add(list, &job);
+        else if (job.pid == only && is_printable(job.id) && (owner == geteuid() || is_printable(job.name)) &&
+                 !is_listed(list, &job))
+            taken = add(list, &job);
     }
     close(fd);
     return taken;
 }
 
-static enum fsdp_status read_folder(struct registry_list *list, int folder, const char *path,
+/*
+ * Open the folder at `path` for the list, or find it among those that are open.
+ *   at  receives its number; n_folders: there is no folder
+ */
+static enum fsdp_status open_folder(struct registry_list *list, const char *path, uid_t owner, size_t *at,
                                     struct fsdp_err *err)
 {
-    enum fsdp_status status = registry_folder_open(path, false, &list->folder_fds[folder], err);
+    struct registry_folder *folders;
+    struct stat one, other;
+    enum fsdp_status status;
+    int fd;
+
+    *at = list->n_folders;
+    status = registry_folder_open(path, false, owner, &fd, err);
+    if (status != FSDP_OK || fd < 0)
+        return status;
+    for (size_t i = 0; i < list->n_folders; i++)
+        if (fstat(fd, &one) == 0 && fstat(list->folders[i].fd, &other) == 0 && one.st_dev == other.st_dev &&
+            one.st_ino == other.st_ino) {
+            close(fd);
+            *at = i;
+            return FSDP_OK;
+        }
+    folders = realloc(list->folders, (list->n_folders + 1) * sizeof *folders);
+    if (folders == NULL) {
+        close(fd);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the list of jobs");
+    }
+    list->folders = folders;
+    folders[list->n_folders++] = (struct registry_folder){ .fd = fd, .owner = owner };
+    return FSDP_OK;
+}
+
+/* `only` is that of take_file(). */
+static enum fsdp_status read_folder(struct registry_list *list, const char *path, uid_t owner, pid_t only,
+                                    struct fsdp_err *err)
+{
+    size_t folder, n_read = 0;
+    enum fsdp_status status = open_folder(list, path, owner, &folder, err);
     const size_t before = list->n;
     struct dirent *file;
     DIR *files;
     int copy;
 
-    if (status != FSDP_OK || list->folder_fds[folder] < 0)
+    if (status != FSDP_OK || folder == list->n_folders)
         return status;
-    copy = openat(list->folder_fds[folder], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    copy = openat(list->folders[folder].fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     files = copy < 0 ? NULL : fdopendir(copy);
     if (files == NULL) {
         if (copy >= 0)
             close(copy);
         return errno == ENOENT ? FSDP_OK : file_fail(err, "read", path); /* ENOENT: removed just now */
     }
-    while (status == FSDP_OK && list->n - before < REGISTRY_MOST && (file = readdir(files)) != NULL)
-        if (!take_file(list, folder, file->d_name))
+    while (status == FSDP_OK && list->n - before < REGISTRY_MOST &&
+           (only == 0 || n_read++ < READ_OF_OTHERS) && (file = readdir(files)) != NULL)
+        if (!take_file(list, folder, only, file->d_name))
             status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the list of jobs");
     closedir(files);
-    if (list->n == before)
+    if (only == 0 && list->n == before)
         rmdir(path); /* fails unless it is empty */
     return status;
 }
@@ -212,10 +278,10 @@ enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err)
     char path[REGISTRY_PATH_BYTES];
     enum fsdp_status status = FSDP_OK;
 
-    *list = (struct registry_list){ .folder_fds = { -1, -1 } };
+    *list = (struct registry_list){ 0 };
     for (int i = 0; i < REGISTRY_FOLDERS && status == FSDP_OK; i++)
         if (registry_folder_path(i, path))
-            status = read_folder(list, i, path, err);
+            status = read_folder(list, path, geteuid(), 0, err);
     if (list->n > 1)
         qsort(list->jobs, list->n, sizeof *list->jobs, compare_age);
     if (list->n_lost > 1)
@@ -223,14 +289,27 @@ enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err)
     return status;
 }
 
+enum fsdp_status registry_add(struct registry_list *list, uid_t owner, pid_t pid, const char *runtime_dir,
+                              const char *temporary, struct fsdp_err *err)
+{
+    char path[REGISTRY_PATH_BYTES];
+    enum fsdp_status status = FSDP_OK;
+
+    if (pid > 0 && registry_folder_of(owner, runtime_dir, temporary, path))
+        status = read_folder(list, path, owner, pid, err);
+    if (list->n > 1)
+        qsort(list->jobs, list->n, sizeof *list->jobs, compare_age);
+    return status;
+}
+
 void registry_list_fini(struct registry_list *list)
 {
-    for (int i = 0; i < REGISTRY_FOLDERS; i++)
-        if (list->folder_fds[i] >= 0)
-            close(list->folder_fds[i]);
+    for (size_t i = 0; i < list->n_folders; i++)
+        close(list->folders[i].fd);
+    free(list->folders);
     free(list->jobs);
     free(list->lost);
-    *list = (struct registry_list){ .folder_fds = { -1, -1 } };
+    *list = (struct registry_list){ 0 };
 }
 
 int registry_connect(const struct registry_list *list, const struct registry_job *job)
@@ -243,11 +322,12 @@ int registry_connect(const struct registry_list *list, const struct registry_job
 
     if (fd < 0)
         return -1;
-    if (!registry_address(&address, list->folder_fds[job->folder], job->socket))
+    if (!registry_address(&address, list->folders[job->folder].fd, job->socket))
         error = ENAMETOOLONG;
     else if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
         error = errno;
-    else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != geteuid())
+    else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+             peer.uid != list->folders[job->folder].owner)
         error = EPERM;
     else
         return fd;

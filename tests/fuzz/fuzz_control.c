@@ -1,6 +1,6 @@
 /*
  * What a client may send to fsdp-agent, under libFuzzer. The first byte chooses one of three inputs:
- *   - the bytes as a stream of frames
+ *   - the bytes as a stream of frames, and as an agent's list of jobs
  *   - the bytes after the head of a request, with the build of this program
  *   - a whole request with the bytes laid over it
  * A request that is taken keeps the promises of agent/daemon/control_proto.h, and encodes to the same bytes
@@ -41,6 +41,24 @@ static void check_request(const unsigned char *payload, size_t n)
     control_job_free(&job);
 }
 
+/* The agent of a list of jobs may be another user's. */
+static void check_places(const unsigned char *payload, size_t n)
+{
+    unsigned char *again = malloc(CONTROL_JOBS_BYTES);
+    struct control_place place;
+    size_t at = 0, n_again = 0;
+    int more;
+
+    while ((more = control_take_place(payload, n, &at, &place)) > 0) {
+        never(place.pid == 0 || strlen(place.runtime_dir) >= CONTROL_PATH_BYTES ||
+              strlen(place.temporary) >= CONTROL_PATH_BYTES);
+        if (n <= CONTROL_JOBS_BYTES)
+            never(!control_put_place(again, &n_again, &place));
+    }
+    never(more == 0 && n <= CONTROL_JOBS_BYTES && (n_again != n || memcmp(again, payload, n) != 0));
+    free(again);
+}
+
 /* The bytes as a stream of frames, as the daemon reads them. */
 static void check_frames(const uint8_t *data, size_t size)
 {
@@ -68,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (data[0] % 3 == 0) {
         check_frames(data + 1, size - 1);
+        check_places(data + 1, size - 1);
         return 0;
     }
     whole = whole_request(&n);

@@ -77,6 +77,19 @@ begin_hanging() {
   wait_until 20 test -s /var/lib/fsdprun/up
 }
 none_left() { none_alive /var/lib/fsdprun/up && no_groups; }
+# The commands over jobs, as root and as another user.
+has_job() { [ "$(fsdprun ps -q --agent $S | wc -l)" = 1 ]; }
+begin_hanging
+check "root's ps sees the job of the unit by its socket" wait_until 20 has_job
+check_match "with what the job itself says" ' toy +running +1 +2 ' "$(fsdprun ps --agent $S)"
+check_eq "but not among root's own" "[]" "$(fsdprun ps --json)"
+check_eq "status, too" 2 "$(fsdprun status --agent $S --json toy | grep -o '"memory_bytes":[0-9]' | wc -l)"
+check_eq "the unit's user sees it without the socket's name, too" "$(fsdprun ps -q --agent $S)" "$(as_fsdp fsdprun ps -q)"
+check_status "others may not ask" 75 setpriv --reuid nobody --regid nogroup --clear-groups fsdprun ps --agent $S
+check_status "root's stop ends it" 0 fsdprun stop --agent $S toy
+wait $client
+check_eq "with TERM's status" 143 $?
+check "nothing of it is left" wait_until 20 none_left
 begin_hanging
 pid=$(show MainPID)
 kill -KILL "$pid"; wait $client

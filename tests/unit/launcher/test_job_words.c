@@ -41,8 +41,10 @@ Test(job_words, options_stand_before_and_after_the_job)
     cr_assert(said.follow && said.rank == 12 && strcmp(said.job, "tiny") == 0);
     accepts("stop --save --json -- -odd");
     cr_assert(said.save && said.json && strcmp(said.job, "-odd") == 0);
+    accepts("inspect --agent /run/a.sock tiny");
+    cr_assert(strcmp(said.agent, "/run/a.sock") == 0 && strcmp(said.job, "tiny") == 0);
     accepts("ps -q --names --json");
-    cr_assert(said.quiet && said.names && said.json && said.job == NULL);
+    cr_assert(said.quiet && said.names && said.json && said.job == NULL && said.agent == NULL);
 }
 
 Test(job_words, without_a_rank_all_are_meant)

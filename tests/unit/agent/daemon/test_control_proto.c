@@ -129,3 +129,55 @@ Test(control_proto, the_default_socket_follows_the_session)
     cr_assert_str_eq(path, "/tmp/fsdp-7/agent.sock");
     cr_assert(!control_default_socket(path, 10, NULL, 7));
 }
+
+Test(control_proto, places_of_jobs_come_out_as_they_went_in)
+{
+    static unsigned char list[CONTROL_JOBS_BYTES];
+    const struct control_place first = { 7, "/run/user/7", "" }, second = { 70000, "", "/tmp/\n\xff" };
+    struct control_place place;
+    size_t n_list = 0, at = 0;
+
+    cr_assert(control_put_place(list, &n_list, &first) && control_put_place(list, &n_list, &second));
+
+    cr_assert_eq(control_take_place(list, n_list, &at, &place), 1);
+    cr_assert(place.pid == 7);
+    cr_assert_str_eq(place.runtime_dir, "/run/user/7");
+    cr_assert_str_eq(place.temporary, "");
+    cr_assert_eq(control_take_place(list, n_list, &at, &place), 1);
+    cr_assert(place.pid == 70000);
+    cr_assert_str_eq(place.runtime_dir, "");
+    cr_assert_str_eq(place.temporary, "/tmp/\n\xff");
+    cr_assert_eq(control_take_place(list, n_list, &at, &place), 0);
+}
+
+Test(control_proto, a_list_of_jobs_that_is_cut_or_has_no_process_is_refused)
+{
+    static unsigned char list[CONTROL_JOBS_BYTES];
+    static char path[CONTROL_PATH_BYTES + 1];
+    struct control_place place = { 7, "/run", "/tmp" };
+    size_t n_list = 0, at = 0;
+
+    cr_assert(control_put_place(list, &n_list, &place));
+    for (size_t cut = 1; cut < n_list; cut++) {
+        unsigned char *exact = malloc(cut); /* of that size: a sanitizer sees what is read after it */
+
+        memcpy(exact, list, cut);
+        at = 0;
+        cr_expect_eq(control_take_place(exact, cut, &at, &place), -1, "cut to %zu", cut);
+        free(exact);
+    }
+    at = 0;
+    memset(list, 0, 4);
+    cr_assert_eq(control_take_place(list, n_list, &at, &place), -1);
+    at = 0;
+    memset(list, 0xff, 4);
+    cr_assert_eq(control_take_place(list, n_list, &at, &place), -1);
+
+    memset(path, 'x', CONTROL_PATH_BYTES);
+    place = (struct control_place){ 7, path, "" };
+    cr_assert(!control_put_place(list, &n_list, &place));
+    path[CONTROL_PATH_BYTES - 1] = '\0';
+    for (n_list = 0; control_put_place(list, &n_list, &place);)
+        cr_assert(n_list <= CONTROL_JOBS_BYTES);
+    cr_assert(n_list + CONTROL_PATH_BYTES + 5 > CONTROL_JOBS_BYTES);
+}

@@ -335,3 +335,56 @@ Test(registry, the_folder_may_go_and_come_at_any_time)
 
     cr_assert(eq(int, n_files(scratch), 0));
 }
+
+Test(registry, a_job_of_an_agent_is_found_by_its_environment_and_its_process)
+{
+    char other[sizeof scratch + 16];
+    struct registry_job job = job_named("", "far", 1);
+    pid_t pids[2];
+    int fd;
+
+    cr_assert(snprintf(other, sizeof other, "%s/other", scratch) > 0);
+    cr_assert_eq(mkdir(other, 0700), 0);
+    setenv("XDG_RUNTIME_DIR", other, 1);
+    for (int i = 0; i < 2; i++) { /* both enter that folder; an agent names only the first */
+        job.pid = i + 1;
+        snprintf(job.id, sizeof job.id, "%d", (int)job.pid);
+        pids[i] = other_enters_job(&job);
+    }
+    setenv("XDG_RUNTIME_DIR", scratch, 1);
+    cr_assert(eq(int, registry_read(&list, &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 0));
+
+    for (int i = 0; i < 2; i++) /* the second time it is there already */
+        cr_assert(eq(int, registry_add(&list, geteuid(), 1, other, "", &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 1));
+    cr_assert(eq(str, list.jobs[0].id, "1"));
+    fd = registry_connect(&list, &list.jobs[0]);
+    cr_expect(fd >= 0);
+    close(fd);
+    cr_assert(eq(int, registry_add(&list, geteuid(), 3, "/nowhere", other, &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 1));
+
+    kill_other(pids[0]); /* its entry stays: only a reader of one's own registry removes it */
+    registry_list_fini(&list);
+    cr_assert(eq(int, registry_add(&list, geteuid(), 1, other, "", &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 0));
+    snprintf(other + strlen(other), 9, "/fsdprun");
+    cr_assert(eq(int, n_files(other), 4));
+    kill_other(pids[1]);
+}
+
+Test(registry, of_another_user_only_what_that_user_owns_counts)
+{
+    const pid_t other = other_enters("1", "one", 1);
+
+    /* the folder is ours: as that of another user it is refused, wherever the agent says that it is */
+    cr_assert(eq(int, registry_add(&list, geteuid() + 1, getpid(), "", scratch, &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 0));
+    char folder[sizeof scratch + 32];
+    snprintf(folder, sizeof folder, "%s/fsdprun-%u", scratch, geteuid() + 1);
+    cr_assert_eq(mkdir(folder, 0700), 0);
+    cr_assert(eq(int, registry_add(&list, geteuid() + 1, getpid(), "", scratch, &err), FSDP_ERR_CONFIG));
+    cr_assert_not_null(strstr(err.message, "must be of user"));
+    kill_other(other);
+}
