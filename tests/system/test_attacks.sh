@@ -95,7 +95,11 @@ attack() { local socket=$1; shift; timeout 120 python3 attack.py "$socket" "$@";
 
 if command -v python3 > /dev/null; then
   # the agent's socket
+  waiter=$(ls "$REGISTRY/$queued".*.sock)
+  attack "$waiter" slow > slow-waiter & slow=$!
   check_eq "a request of one byte at a time is cut" "cut True" "$(attack "$S" slow)"
+  wait "$slow"
+  check_eq "and by a queued job" "cut True" "$(cat slow-waiter)"
   check_eq "giant requests that are never whole" sent "$(attack "$S" giant)"
   check_status "keep no job out" 0 "$F" --agent "$S" --gpus 0 "$T"
   check_eq "thousands of descriptors without a request" sent "$(attack "$S" descriptors < /dev/null)"
@@ -107,7 +111,8 @@ if command -v python3 > /dev/null; then
   kill -KILL "$flood"; wait "$flood" 2> /dev/null
 
   # the socket of a job that waits
-  waiter=$(ls "$REGISTRY/$queued".*.sock)
+  check_eq "giant requests to a queued job" sent "$(attack "$waiter" giant)"
+  check_match "do not keep it from its answers" '"state":"queued"' "$("$F" status --json waiter)"
   python3 attack.py "$waiter" idle 10000 flood2 & flood=$!
   check "10,000 idle connections to a queued job" wait_until 60 test -s flood2
   check "hold no more of its descriptors than it allows" test "$(descriptors "$queued")" -lt 120
@@ -167,6 +172,19 @@ wait_until 20 grep -q 'this node hosts' node.err
 waiting="$queued $lone $(tree "$own" | xargs)"
 check "jobs that wait under an agent of --detach, and their clients" test "$(wc -w <<< "$waiting")" -ge 8
 check_eq "have the secret in no environment while they wait" "" "$(seen environ $waiting)"
+
+if command -v python3 > /dev/null; then
+  socket=$REGISTRY/agent.sock
+  attack "$socket" slow > slow-own & slow=$!
+  python3 attack.py "$socket" idle 10000 flood3 & flood=$!
+  check "10,000 idle connections to an agent of --detach" wait_until 60 test -s flood3
+  check "hold no more of its descriptors than it allows" test "$(descriptors "$own")" -lt 330
+  check_eq "giant requests as well" sent "$(attack "$socket" giant)"
+  check_status "keep no job out" 0 "$F" --agent "$socket" --gpus 0 "$T"
+  kill -KILL "$flood"; wait "$flood" 2> /dev/null
+  wait "$slow"
+  check_eq "a request of one byte at a time is cut by it too" "cut True" "$(cat slow-own)"
+fi
 
 # the secret
 printf '%s\n' "$secret" > key; chmod 600 key
