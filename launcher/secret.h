@@ -49,8 +49,8 @@ enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t t
                               struct fsdp_err *err);
 
 /**
- * If FSDPRUN_SECRET is set, hides the memory of this process (shard_runtime/core/hide_memory.h). Call it first
- * of all: a process that crashes or is looked at before it has read the secret must not show it either.
+ * If FSDPRUN_SECRET is set, hides the memory of this process (shard_runtime/core/hide_memory.h). Call it
+ * first of all: a process that crashes or is looked at before it has read the secret must not show it either.
  */
 void secret_hide_variable(void);
 
