@@ -45,6 +45,9 @@ struct client {
     int words; /* read end of the pipe that is a detached job's stderr until the job has started; -1: none */
     bool accepted, detach;
     bool queued; /* the job waits for GPUs */
+    /* the request to run the job, with the environment and its secrets; NULL once no agent needs it again */
+    unsigned char *request;
+    size_t request_bytes;
     struct frame_parser parser;
 };
 
@@ -183,28 +186,50 @@ static void describe_here(struct control_head *head, const struct os_baseline *b
         memset(&head->cpus, 0xff, sizeof head->cpus);
 }
 
-/* Sends the request to run the job. Returns 0, or the exit status. */
-static int send_job(struct client *client, char *const *argv, bool is_job, const struct os_baseline *baseline)
+/*
+ * Makes the request to run the job. From then on the job secret is no longer in the environment of this
+ * process: only the request has it. Returns 0, or the exit status.
+ */
+static int make_request(struct client *client, char *const *argv, bool is_job,
+                        const struct os_baseline *baseline)
 {
     struct control_job job = { .head = { .detach = client->detach, .saves = is_job },
                                .argv = argv,
                                .environment = environ };
     struct fsdp_err err = { 0 };
-    unsigned char *payload = NULL;
     char directory[PATH_MAX];
-    int stdio[3], opened[2] = { -1, -1 }, status = 0;
-    size_t n_bytes;
+    enum fsdp_status status;
 
     job.directory = getcwd(directory, sizeof directory);
     if (job.directory == NULL)
         return fail(FSDP_EXIT_IO, "the working directory: %s", strerror(errno));
     describe_here(&job.head, baseline);
-    if (control_encode_job(&job, &payload, &n_bytes, &err) != FSDP_OK)
-        return fail(err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_USAGE,
-                    "--agent: %s", err.message);
+    status = control_encode_job(&job, &client->request, &client->request_bytes, &err);
+    secret_forget_variable();
+    if (status == FSDP_OK)
+        return 0;
+    return fail(status == FSDP_ERR_NOMEM ? exit_status_of(status) : FSDP_EXIT_USAGE, "--agent: %s",
+                err.message);
+}
+
+/* Overwrites the request and frees it. */
+static void drop_request(struct client *client)
+{
+    if (client->request != NULL)
+        explicit_bzero(client->request, client->request_bytes);
+    free(client->request);
+    client->request = NULL;
+}
+
+/* Sends the request to run the job. Returns 0, or the exit status. */
+static int send_job(struct client *client)
+{
+    int stdio[3], opened[2] = { -1, -1 }, status = 0;
+
     if (!choose_stdio(client, stdio, opened))
         status = fail(FSDP_EXIT_IO, "the job's standard streams: %s", strerror(errno));
-    else if (!send_frame(client->fd, CONTROL_RUN, payload, n_bytes, stdio) && errno == ETIMEDOUT)
+    else if (!send_frame(client->fd, CONTROL_RUN, client->request, client->request_bytes, stdio) &&
+             errno == ETIMEDOUT)
         status = fail(FSDP_EXIT_LINK, "the agent at %s does not take the job", client->socket_path);
     /*
      * On any other error the agent has closed the connection. It may have sent the reason, which is read
@@ -213,8 +238,9 @@ static int send_job(struct client *client, char *const *argv, bool is_job, const
     for (int i = 0; i < 2; i++)
         if (opened[i] >= 0)
             close(opened[i]);
-    explicit_bzero(payload, n_bytes); /* the environment in it may contain secrets */
-    free(payload);
+    /* an agent of --detach may be gone before it has taken the job, which is then sent to another one */
+    if (!client->is_own)
+        drop_request(client);
     return status;
 }
 
@@ -283,6 +309,7 @@ static int take_frame(struct client *client, const struct frame *frame)
         number = UINT32_MAX;
     if (frame->type == CONTROL_ACCEPTED && number != UINT32_MAX) {
         client->accepted = true;
+        drop_request(client);
         return -1;
     }
     if (frame->type == CONTROL_QUEUED && number != UINT32_MAX) {
@@ -373,20 +400,15 @@ static int wait_for_end(struct client *client)
  * Sends the job to the agent and waits for its end. The caller has opened client->signals. Returns the exit
  * status.
  */
-static int hand_over(struct client *client, char *const *argv, bool is_job,
-                     const struct os_baseline *baseline)
+static int hand_over(struct client *client)
 {
     int status;
 
     client->fd = client->words = -1;
-    client->is_gone = false;
     frame_parser_init(&client->parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
     status = connect_to_agent(client);
     if (status == 0)
-        status = send_job(client, argv, is_job, baseline);
-    /* an agent of --detach may be gone: the job is then sent again, and needs the secret */
-    if (status == 0 && !client->is_own)
-        secret_forget_variable();
+        status = send_job(client);
     if (status == 0)
         status = wait_for_end(client);
     if (client->fd >= 0)
@@ -401,26 +423,25 @@ static int hand_over(struct client *client, char *const *argv, bool is_job,
  * Finds the agent and sends it the job. Signals are blocked only after the agent is found. Until then a
  * signal ends this process.
  */
-static int find_and_hand_over(struct client *client, const struct agent_config *config, char *const *argv,
-                              bool is_job, const char *own_path)
+static int find_and_hand_over(struct client *client, const struct agent_config *config,
+                              const struct os_baseline *baseline, const char *own_path)
 {
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
-    struct os_baseline baseline;
     struct fsdp_err err = { 0 };
     int status;
 
+    client->is_gone = false;
     if (client->is_own && own_agent_find(path, sizeof path, own_path, &err) != FSDP_OK)
         return fail(err.status == FSDP_ERR_PEER ? FSDP_EXIT_PEER : exit_status_of(err.status), "--detach: %s",
                     err.message);
     if (client->is_own)
         client->socket_path = path;
-    os_baseline_capture(&baseline);
-    client->signals = open_signals(agent_signals(config), &baseline);
+    client->signals = open_signals(agent_signals(config), baseline);
     if (client->signals < 0)
         return fail(FSDP_EXIT_IO, "signalfd: %s", strerror(errno));
-    status = hand_over(client, argv, is_job, &baseline);
+    status = hand_over(client);
     close(client->signals);
-    sigprocmask(SIG_SETMASK, &baseline.mask, NULL);
+    sigprocmask(SIG_SETMASK, &baseline->mask, NULL);
     return status;
 }
 
@@ -430,6 +451,7 @@ int client_run(const struct options *options, char *const *argv, bool is_job, co
                              .is_own = !options_has(options, OPT_AGENT),
                              .detach = options_has(options, OPT_DETACH) };
     struct agent_config config;
+    struct os_baseline baseline;
     struct fsdp_err err = { 0 };
     int status;
 
@@ -437,10 +459,13 @@ int client_run(const struct options *options, char *const *argv, bool is_job, co
     status = launch_set_signals(&config, options, &err);
     if (status != 0)
         return fail(status, "%s", err.message);
-    for (int i = 0; i < TRIES; i++) {
-        status = find_and_hand_over(&client, &config, argv, is_job, own_path);
-        if (!client.is_gone)
-            return status;
-    }
-    return fail(FSDP_EXIT_LINK, "one agent after another is gone before it takes the job");
+    os_baseline_capture(&baseline);
+    status = make_request(&client, argv, is_job, &baseline);
+    if (status != 0)
+        return status;
+    for (int i = 0; i < TRIES && (i == 0 || client.is_gone); i++)
+        status = find_and_hand_over(&client, &config, &baseline, own_path);
+    drop_request(&client);
+    return client.is_gone ? fail(FSDP_EXIT_LINK, "one agent after another is gone before it takes the job")
+                          : status;
 }

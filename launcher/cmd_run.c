@@ -196,6 +196,9 @@ static int run(struct launch *launch, const struct options *options, const struc
     struct fsdp_err err = { 0 };
     int status;
 
+    secret_forget_variable();
+    if (config->secret != NULL)
+        core_hide_memory();
     status = gpu_lease_take(launch, options, job, around, &err);
     if (status != 0)
         return err.status == FSDP_OK ? status : complain(options, status, &err);
@@ -212,9 +215,6 @@ static int run(struct launch *launch, const struct options *options, const struc
         config->observer.ending = on_ending;
     }
     config->observer.started = on_started;
-    secret_forget_variable();
-    if (config->secret != NULL)
-        core_hide_memory();
     status = agent_run(config);
     gpu_lease_end(launch);
     requeue_if_due(&watch, around, status);

@@ -140,7 +140,9 @@ static void put_bash_jobs(FILE *out)
     fputs("            esac\n"
           "            if [[ $cur == -* ]]; then\n"
           "                COMPREPLY=($(compgen -W \"$given\" -- \"$cur\"))\n"
-          "            elif [[ $ran != 0 && $prev != --rank && $prev != --since && $prev != --svg && $prev != --agent ]]; then\n"
+          "            elif [[ $ran != 0 && $prev != --rank && $prev != --since && $prev != --svg && "
+          "$prev != --agent ]]; then
+          "
           "                while IFS= read -r word; do\n"
           "                    [[ $word == \"$cur\"* ]] && printf -v word %q \"$word\" && "
           "COMPREPLY+=(\"$word\")\n"

@@ -1,6 +1,7 @@
 #include "launcher/first_task.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -50,7 +51,8 @@ enum fsdp_status first_task_begin(int *fd, const struct slurm_step *step, struct
     if (step->n_tasks_here < 2)
         return FSDP_OK;
     *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*fd >= 0 && bind(*fd, (struct sockaddr *)&address, size) == 0 && listen(*fd, step->n_tasks_here) == 0)
+    /* a long queue, because strangers may connect too, and are sent away only at the end */
+    if (*fd >= 0 && bind(*fd, (struct sockaddr *)&address, size) == 0 && listen(*fd, SOMAXCONN) == 0)
         return FSDP_OK;
     fsdp_fail(err, FSDP_ERR_IO, "the other tasks of this node cannot be told where the first one is: %s",
               strerror(errno));
@@ -105,18 +107,30 @@ void first_task_end(int fd, const struct slurm_step *step, int status, int64_t t
     free(tasks);
 }
 
-/* Returns a connection to the first task, or -1 if that task is not listening by the deadline. */
-static int connect_to_first(const struct slurm_step *step, int64_t deadline_ms)
+/*
+ * Returns a connection to the first task, or -1 if there is none by the deadline. connect() never blocks
+ * here: where strangers fill the queue of the name, it would do so for ever. If another user listens at the
+ * name, this function gives up at once: the first task cannot take that name either.
+ *   why  receives the reason for the last failure
+ */
+static int connect_to_first(const struct slurm_step *step, int64_t deadline_ms, const char **why)
 {
     const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
     struct sockaddr_un address;
     const socklen_t size = address_of(step, &address);
 
     for (;;) {
-        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&address, size) == 0 && is_ours(fd))
-            return fd;
+        *why = "it has not started fsdprun in time";
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&address, size) == 0) {
+            if (is_ours(fd) && fcntl(fd, F_SETFL, 0) == 0)
+                return fd;
+            *why = "another user has taken the name of its socket";
+            deadline_ms = 0;
+        } else if (errno == EAGAIN) {
+            *why = "too many connections wait at its socket";
+        }
         if (fd >= 0)
             close(fd);
         if (clock_now_ms() >= deadline_ms)
@@ -141,14 +155,14 @@ enum fsdp_status first_task_await(const struct slurm_step *step, int64_t timeout
                                   struct fsdp_err *err)
 {
     unsigned char word;
+    const char *why;
     ssize_t n;
     int fd;
 
     ignore_signals();
-    fd = connect_to_first(step, clock_now_ms() + timeout_ms);
+    fd = connect_to_first(step, clock_now_ms() + timeout_ms, &why);
     if (fd < 0)
-        return fsdp_fail(err, FSDP_ERR_PEER, "the first task of this node has not started fsdprun for %.0f s",
-                         (double)timeout_ms / 1000.0);
+        return fsdp_fail(err, FSDP_ERR_PEER, "the first task of this node cannot be reached: %s", why);
     do
         n = recv(fd, &word, 1, 0);
     while (n < 0 && errno == EINTR);

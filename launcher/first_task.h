@@ -2,7 +2,8 @@
  * Coordinates several tasks of a Slurm step on one node, for example with --ntasks-per-node=8. The first task
  * launches the job; the others wait for it and end with its status. They connect to it by a socket with an
  * abstract name, so nothing stays on a disk. If the first task is killed, the kernel closes these
- * connections.
+ * connections. Another user can neither speak for the first task nor hear it. But he can take the name, or
+ * fill the queue of the socket: then the job, or the other tasks, end with one line (SECURITY.md, "Limits").
  */
 #ifndef LAUNCHER_FIRST_TASK_H
 #define LAUNCHER_FIRST_TASK_H
@@ -33,7 +34,8 @@ void first_task_end(int fd, const struct slurm_step *step, int status, int64_t t
  * from now on.
  *   timeout_ms  how long to wait until the first task calls first_task_begin()
  *   status      receives the first task's exit status; 137 if it was killed
- *   FSDP_ERR_PEER  the first task did not call first_task_begin() in that time
+ *   FSDP_ERR_PEER  the first task did not call first_task_begin() in that time, or strangers at its socket
+ *                  keep this task out
  */
 enum fsdp_status first_task_await(const struct slurm_step *step, int64_t timeout_ms, int *status,
                                   struct fsdp_err *err);

@@ -24,6 +24,7 @@
 #include "launcher/first_task.h"
 #include "launcher/options.h"
 #include "launcher/say.h"
+#include "launcher/secret.h"
 #include "launcher/slurm_defaults.h"
 #include "launcher/torchrun_link.h"
 #include "launcher/what.h"
@@ -79,10 +80,11 @@ static int run_subcommand(const struct options *options, const struct options_in
     const struct option_value *agent = &options->of[OPT_AGENT];
     char words[200];
 
+    if (strcmp(name, "doctor") != 0) /* the only one that meets other nodes */
+        secret_forget_variable();
     if (command != NULL) /* an agent that only FSDPRUN_AGENT names is no option of the command */
         return cmd_jobs(command, strncmp(agent->origin, "--", 2) == 0 ? agent->text : NULL, options->rest + 1,
                         options->n_rest - 1, stdout, stderr);
-
     if (strcmp(name, "ckpt") == 0)
         return cmd_ckpt(options->rest + 1, options->n_rest - 1, stdout, stderr);
     if (strcmp(name, "plan") == 0)
@@ -136,6 +138,7 @@ static int run_task(const struct options *options, enum what_kind kind, const st
     int fd, status = 0;
 
     if (around->slurm->task_here > 0) {
+        secret_forget_variable();
         failed = first_task_await(around->slurm, FIRST_TASK_WAIT_MS, &status, &err);
     } else {
         failed = first_task_begin(&fd, around->slurm, &err);
@@ -211,6 +214,7 @@ int main(int argc, char **argv)
     struct fsdp_err err = { 0 };
     int status;
 
+    secret_hide_variable();
     nvml_process_main(argc, argv);
     writer_process_main(argc, argv);
     copies_process_main(argc, argv);

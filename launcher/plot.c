@@ -53,8 +53,8 @@ static void add_point(struct plot *plot, const struct plot_point *point)
 }
 
 /*
- * Returns whether a line counts: it does unless it has a lower term and an earlier time than the last one that
- * counted, whose place it takes. A later run in the same directory begins with a lower term, at a later time.
+ * Returns whether a line counts. It does not if it has a lower term and an earlier time than the last one
+ * that counted, whose place it takes. A later run in the directory has a lower term, but a later time.
  */
 static bool counts(const cJSON *line, struct plot_origin *last)
 {

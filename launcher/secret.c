@@ -15,11 +15,12 @@
 
 #include "launcher/command.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/hide_memory.h"
 #include "shard_runtime/core/require.h"
 
 enum { MUNGE_TIMEOUT_MS = 10000 };
 
-static const char munge_begin[] = "MUNGE:";
+static const char variable[] = "FSDPRUN_SECRET", munge_begin[] = "MUNGE:";
 
 static enum fsdp_status check_length(const struct secret *secret, const char *where, struct fsdp_err *err)
 {
@@ -94,7 +95,7 @@ static bool has_credential(char *path, size_t size)
 
 enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsdp_err *err)
 {
-    const char *text = getenv("FSDPRUN_SECRET");
+    const char *text = getenv(variable);
     char credential[PATH_MAX];
     enum fsdp_status status;
 
@@ -249,9 +250,17 @@ enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t t
     return unseal(secret, path, err);
 }
 
+void secret_hide_variable(void)
+{
+    const char *text = getenv(variable);
+
+    if (text != NULL && text[0] != '\0')
+        core_hide_memory();
+}
+
 void secret_forget_variable(void)
 {
-    char *text = getenv("FSDPRUN_SECRET");
+    char *text = getenv(variable);
 
     if (text != NULL)
         explicit_bzero(text, strlen(text)); /* overwritten in place: /proc/PID/environ shows this memory */

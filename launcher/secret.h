@@ -48,7 +48,16 @@ enum fsdp_status secret_make(struct secret *secret, const char *path, struct fsd
 enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t timeout_ms,
                               struct fsdp_err *err);
 
-/** Overwrites FSDPRUN_SECRET in the environment of this process. Call it after the last secret_load(). */
+/**
+ * If FSDPRUN_SECRET is set, hides the memory of this process (shard_runtime/core/hide_memory.h). Call it
+ * first of all: a process that crashes or is looked at before it has read the secret must not show it either.
+ */
+void secret_hide_variable(void);
+
+/**
+ * Overwrites FSDPRUN_SECRET in the environment of this process. Call it after the last secret_load(), and
+ * before this process waits for anything.
+ */
 void secret_forget_variable(void);
 
 /** Overwrites the secret in memory and makes it empty. */

@@ -61,7 +61,7 @@ typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
 enum { DEVICE_ID_BYTES = 64 };
 
 struct device_ops {
-    const char *name; /* as in a job file: "cpu" */
+    const char *name;   /* as in a job file: "cpu" */
     bool allocs_zeroed; /* alloc() and alloc_host() return zeros; false: any bytes */
     enum fsdp_status (*open)(struct device *device, int local_rank, struct fsdp_err *err);
     void (*close)(struct device *device);

@@ -1,7 +1,7 @@
 /*
  * agent/rendezvous/pulse_*.h: the threads of a member's beats, and of the leader who answers them, and the
- * datagrams. These pass in half of the histories, are lost or late, come twice, and in any order. A thread stands
- * still with its process, but goes on while only the loop is busy.
+ * datagrams. These pass in half of the histories, are lost or late, come twice, and in any order. A thread
+ * stands still with its process, but goes on while only the loop is busy.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -8,18 +8,25 @@ REGISTRY=$XDG_RUNTIME_DIR/fsdprun
 unset CUDA_VISIBLE_DEVICES FSDPRUN_AGENT
 mkdir -m 700 "$XDG_RUNTIME_DIR" "$TMPDIR"
 cd "$WORK" || exit 1
+secret=0123456789abcdef-never-to-be-seen
+ulimit -S -c "$(ulimit -H -c)" # whatever crashes here and is not protected leaves its core
 at_exit() { kill -KILL $(jobs -p) $(pgrep -f -- "^fsdp-agent --socket $WORK/") 2> /dev/null; }
 mkdir -p one/proc/driver/nvidia/gpus/0000:01:00.0 one/dev
 printf 'GPU UUID: \t GPU-1\nDevice Minor: \t 0\n' > one/proc/driver/nvidia/gpus/0000:01:00.0/information
 : > one/dev/nvidia0
 field() { "$F" ps --json | sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p"; }
 descriptors() { find "/proc/$1/fd" -mindepth 1 2> /dev/null | wc -l; }
+# ours PID...: those that are fsdprun. tree PID...: these processes and all below them. seen FILE PID...: those of them whose /proc/PID/FILE has the secret
+ours() { local p; for p in "$@"; do [[ $(cat "/proc/$p/comm" 2> /dev/null) =~ ^fsdp(run|-agent) ]] && echo "$p"; done; }
+tree() { local p; for p in "$@"; do echo "$p"; tree $(pgrep -P "$p"); done; }
+seen() { local p file=$1; shift; for p in "$@"; do tr '\0' '\n' < "/proc/$p/$file" 2> /dev/null | grep -q "$secret" && echo "$p $(cat "/proc/$p/comm")"; done; }
 
 "$A" --socket "$S" 2> agent-log & agent=$!
 wait_until 20 grep -q serves agent-log
 "$F" --agent "$S" --rdzv-id holder "$T" touch=up wait=go & holder=$!
 wait_until 20 test -s up
-"$F" --agent "$S" --rdzv-id waiter --detach --log-dir logs "$T" touch=ran > waiter.id 2> waiter.err & # until it runs
+# this one is there until the job runs
+FSDPRUN_SECRET=$secret "$F" --agent "$S" --rdzv-id waiter --detach --log-dir logs "$T" touch=ran > waiter.id 2> waiter.err & submit=$!
 wait_until 20 grep -q 'waits for' waiter.err
 queued=$(sed -n 's/^fsdprun: job \([0-9]*\) .*/\1/p' waiter.err)
 
@@ -88,7 +95,11 @@ attack() { local socket=$1; shift; timeout 120 python3 attack.py "$socket" "$@";
 
 if command -v python3 > /dev/null; then
   # the agent's socket
+  waiter=$(ls "$REGISTRY/$queued".*.sock)
+  attack "$waiter" slow > slow-waiter & slow=$!
   check_eq "a request of one byte at a time is cut" "cut True" "$(attack "$S" slow)"
+  wait "$slow"
+  check_eq "and by a queued job" "cut True" "$(cat slow-waiter)"
   check_eq "giant requests that are never whole" sent "$(attack "$S" giant)"
   check_status "keep no job out" 0 "$F" --agent "$S" --gpus 0 "$T"
   check_eq "thousands of descriptors without a request" sent "$(attack "$S" descriptors < /dev/null)"
@@ -100,7 +111,8 @@ if command -v python3 > /dev/null; then
   kill -KILL "$flood"; wait "$flood" 2> /dev/null
 
   # the socket of a job that waits
-  waiter=$(ls "$REGISTRY/$queued".*.sock)
+  check_eq "giant requests to a queued job" sent "$(attack "$waiter" giant)"
+  check_match "do not keep it from its answers" '"state":"queued"' "$("$F" status --json waiter)"
   python3 attack.py "$waiter" idle 10000 flood2 & flood=$!
   check "10,000 idle connections to a queued job" wait_until 60 test -s flood2
   check "hold no more of its descriptors than it allows" test "$(descriptors "$queued")" -lt 120
@@ -149,8 +161,32 @@ rm -f "$REGISTRY/agent.sock.lock"
 : > go; wait "$holder"
 check "the job that waited runs in the end" wait_until 20 test -s ran
 
+# an agent that --detach has started, a job that waits in its queue, and one that waits for its second node
+FSDPRUN_SECRET=$secret "$F" --detach --log-dir logs "$T" wait=go2 > /dev/null 2>&1
+own=$(pgrep -f -- "^fsdp-agent --socket $WORK/runtime/")
+port=$(port_block)
+FSDPRUN_SECRET=$secret "$F" --detach --log-dir logs "$T" > /dev/null 2> own.err & queued=$!
+FSDPRUN_SECRET=$secret "$F" --detach --log-dir logs --gpus 0 --nnodes 2 --node-rank 0 --rdzv-endpoint "127.0.0.1:$port" "$T" > /dev/null 2> node.err & lone=$!
+wait_until 20 grep -q 'waits for' own.err
+wait_until 20 grep -q 'this node hosts' node.err
+waiting="$queued $lone $(tree "$own" | xargs)"
+check "jobs that wait under an agent of --detach, and their clients" test "$(wc -w <<< "$waiting")" -ge 8
+check_eq "have the secret in no environment while they wait" "" "$(seen environ $waiting)"
+
+if command -v python3 > /dev/null; then
+  socket=$REGISTRY/agent.sock
+  attack "$socket" slow > slow-own & slow=$!
+  python3 attack.py "$socket" idle 10000 flood3 & flood=$!
+  check "10,000 idle connections to an agent of --detach" wait_until 60 test -s flood3
+  check "hold no more of its descriptors than it allows" test "$(descriptors "$own")" -lt 330
+  check_eq "giant requests as well" sent "$(attack "$socket" giant)"
+  check_status "keep no job out" 0 "$F" --agent "$socket" --gpus 0 "$T"
+  kill -KILL "$flood"; wait "$flood" 2> /dev/null
+  wait "$slow"
+  check_eq "a request of one byte at a time is cut by it too" "cut True" "$(cat slow-own)"
+fi
+
 # the secret
-secret=0123456789abcdef-never-to-be-seen
 printf '%s\n' "$secret" > key; chmod 600 key
 port=$(port_block)
 nodes=(--nnodes 2 --rdzv-endpoint "127.0.0.1:$port" --gpus 0 --agent "$S")
@@ -158,23 +194,29 @@ nodes=(--nnodes 2 --rdzv-endpoint "127.0.0.1:$port" --gpus 0 --agent "$S")
 FSDPRUN_SECRET=$secret "$F" "${nodes[@]}" --node-rank 1 --run-dir run --summary sum1 -r 3 "$T" touch=both wait=go-on > out1 2>&1 & second=$!
 lines_are() { [ "$(wc -l < "$1" 2> /dev/null)" = "$2" ]; }
 check "a job of two nodes with a secret, by file and by variable" wait_until 30 lines_are both 2
-ours=$(for p in "$agent" "$first" "$second" $(pgrep -P "$agent"); do echo "$p"; pgrep -P "$p"; done | sort -u)
-tree=$(for p in $ours; do echo "$p"; pgrep -P "$p"; done | sort -un)
+tree=$(tree "$agent" "$first" "$second")
 check "agents, guards, workers and clients are looked at" test "$(wc -w <<< "$tree")" -ge 9
-seen() { for p in $tree; do tr '\0' '\n' < "/proc/$p/$1" 2> /dev/null | grep -q "$secret" && echo "$p $(cat "/proc/$p/comm")"; done; }
-check_eq "the secret is in no environment" "" "$(seen environ)"
-check_eq "nor in a command line" "" "$(seen cmdline)"
+check_eq "the secret is in no environment" "" "$(seen environ $tree)"
+check_eq "nor in a command line" "" "$(seen cmdline $tree $waiting)"
 "$F" inspect "$(pgrep -P "$agent" | head -n 1)" > inspected 2>&1
 check_eq "nor in a file of the runs, of the registry, of the agent, or in what commands show" "./key" \
   "$(grep -rlF "$secret" . 2> /dev/null | grep -v '^./attack' | xargs)"
-agents=$(pgrep -x fsdprun-agent | grep -Fx "$tree" | xargs)
-for p in $agent $agents; do prlimit --core=unlimited --pid "$p"; done 2> /dev/null
-if ! grep -q '^[|/]' /proc/sys/kernel/core_pattern && command -v prlimit > /dev/null; then
-  kill -ABRT $agents; wait "$first" "$second" 2> /dev/null
-  check "agents that crash" wait_until 20 none_alive "touch=both"
-  kill -ABRT "$agent"; wait "$agent" 2> /dev/null
+
+# Cores. The control is a process with the secret and no protection.
+mkdir control
+(cd control && FSDPRUN_SECRET=$secret exec sleep 600) & control=$!
+wait_until 20 test "$(cat "/proc/$control/comm")" = sleep
+kill -ABRT "$control"; wait "$control" 2> /dev/null
+if grep -qrF "$secret" control; then
+  rm -rf control
+  kill -ABRT $(ours $waiting | grep -vx "$own") 2> /dev/null # not the workers, which have no secret
+  wait "$queued" "$lone" 2> /dev/null
+  kill -ABRT $(pgrep -x fsdprun-agent | grep -Fx "$tree" | xargs); wait "$first" "$second" 2> /dev/null
+  check "jobs and their clients that crash while they wait, and agents of a job that runs" wait_until 20 none_alive "touch=both"
+  kill -ABRT "$agent" "$own"; wait "$agent" 2> /dev/null
+  check "and the agents of the node" wait_until 20 none_alive "^fsdp-agent --socket $WORK/"
   check_eq "leave no core dump" "" "$(find "$WORK" -name 'core*')"
 else
-  skip "core dumps" "they do not go to the working directory"
+  skip "core dumps" "this machine leaves none in the working directory"
   : > go-on; wait "$first" "$second"; kill -TERM "$agent"; wait "$agent"
 fi

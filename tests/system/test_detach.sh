@@ -68,7 +68,8 @@ check_status "0 s are no time" 2 "$A" --idle-exit 0
 # An agent that ends between the connection and the request has not taken the job: another one is started.
 if command -v python3 > /dev/null; then
   mkdir -p "$XDG_RUNTIME_DIR/fsdprun"; chmod 700 "$XDG_RUNTIME_DIR/fsdprun"
-  python3 -c '
+  begin_dying() {
+    python3 -c '
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()
 while True:
@@ -77,10 +78,19 @@ while True:
         os.unlink(sys.argv[1])
         break
 ' "$S" & dying=$!
-  wait_until 20 test -S "$S"
+    wait_until 20 test -S "$S"
+  }
+  begin_dying
   check_status "an agent that ends before it has taken the job is no end of it" 0 detach "$TOY/toy"
   wait "$dying"
   check_eq "another has it" "$(cat "$WORK/out")" "$(sed -n 's/^fsdprun: job \([0-9]*\) runs under.*/\1/p' "$WORK/err")"
+  agents | xargs kill -TERM
+  wait_until 20 none_alive "^fsdp-agent --socket $WORK/"
+  begin_dying
+  check_status "the other agent gets the secret as well" 78 env FSDPRUN_SECRET=hush "$F" --detach --log-dir "$WORK/logs" \
+    --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:1 "$TOY/toy"
+  wait "$dying"
+  check_match "and judges it" "FSDPRUN_SECRET: a secret has at least 16 bytes, this one has 4" "$(cat "$WORK/err")"
   agents | xargs kill -TERM
   wait_until 20 none_alive "^fsdp-agent --socket $WORK/"
 else

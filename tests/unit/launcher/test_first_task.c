@@ -1,8 +1,11 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -131,6 +134,67 @@ Test(first_task, a_name_that_is_taken_is_an_error)
     cr_expect(eq(int, first_task_begin(&second, &step, &err), FSDP_ERR_IO));
     cr_expect(second == -1 && err.message[0] != '\0');
     first_task_end(fd, &step, 0, 0);
+}
+
+/* Listens at the abstract name of the step, as any user of the machine can. */
+static int take_name(const struct slurm_step *step, struct sockaddr_un *address, socklen_t *size)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int n;
+
+    *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "fsdprun-%lu-%s-%s",
+                 (unsigned long)geteuid(), step->id, step->here);
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    cr_assert(eq(int, bind(fd, (struct sockaddr *)address, *size), 0));
+    cr_assert(eq(int, listen(fd, 0), 0));
+    return fd;
+}
+
+Test(first_task, connections_that_fill_its_socket_are_an_error_and_no_hang, .timeout = 60)
+{
+    struct slurm_step step = step_of("filled");
+    struct sockaddr_un address;
+    struct fsdp_err err = { 0 };
+    int fds[16], n = 0, status = -1;
+    socklen_t size;
+    const int fd = take_name(&step, &address, &size);
+
+    do
+        fds[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    while (connect(fds[n], (struct sockaddr *)&address, size) == 0 && ++n < 16);
+    cr_assert(lt(int, n, 16), "the queue is full");
+
+    cr_expect(eq(int, first_task_await(&step, 50, &status, &err), FSDP_ERR_PEER));
+    cr_expect(strstr(err.message, "too many connections") != NULL, "%s", err.message);
+    cr_expect(eq(int, status, -1));
+    for (int i = 0; i <= n; i++)
+        close(fds[i]);
+    close(fd);
+}
+
+Test(first_task, another_user_at_its_name_is_not_heard_and_not_waited_for, .timeout = 60)
+{
+    enum { STRANGER = 65534, HOURS_MS = 36000000 };
+    struct slurm_step step = step_of("foreign");
+    struct sockaddr_un address;
+    struct fsdp_err err = { 0 };
+    int status = -1, first, fd;
+    socklen_t size;
+
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another user");
+    fd = take_name(&step, &address, &size);
+    cr_assert(eq(int, seteuid(STRANGER), 0));
+    cr_assert(eq(int, listen(fd, 8), 0)); /* SO_PEERCRED is that of the last listen() */
+    cr_assert(eq(int, seteuid(0), 0));
+
+    cr_expect(eq(int, first_task_begin(&first, &step, &err), FSDP_ERR_IO));
+    cr_expect(strstr(err.message, "Address already in use") != NULL, "%s", err.message);
+    cr_expect(eq(int, first_task_await(&step, HOURS_MS, &status, &err), FSDP_ERR_PEER));
+    cr_expect(strstr(err.message, "another user has taken") != NULL, "%s", err.message);
+    cr_expect(eq(int, status, -1));
+    close(fd);
 }
 
 Test(first_task, a_task_alone_needs_no_socket)
