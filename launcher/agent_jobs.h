@@ -28,8 +28,8 @@ enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct f
  * Reads the jobs that a command sees.
  *   agent  the socket of --agent: the list has that agent's jobs alone. NULL: it has this user's own, and
  *          those of the agent that FSDPRUN_AGENT names, if it is set.
- *   run    what the user calls a job that may be a run directory, else NULL. If it is a directory, there is no
- *          error: its files can be read though no agent answers.
+ *   run    what the user calls a job that may be a run directory, else NULL. If it is a directory, there is
+ *          no error: its files can be read though no agent answers.
  * Errors as registry_read() and agent_connect(), and:
  *   FSDP_ERR_PEER  the agent does not answer, refuses, or says what no agent says; the list has this user's
  *                  own jobs if they were asked for

@@ -141,8 +141,7 @@ static void put_bash_jobs(FILE *out)
           "            if [[ $cur == -* ]]; then\n"
           "                COMPREPLY=($(compgen -W \"$given\" -- \"$cur\"))\n"
           "            elif [[ $ran != 0 && $prev != --rank && $prev != --since && $prev != --svg && "
-          "$prev != --agent ]]; then
-          "
+          "$prev != --agent ]]; then\n"
           "                while IFS= read -r word; do\n"
           "                    [[ $word == \"$cur\"* ]] && printf -v word %q \"$word\" && "
           "COMPREPLY+=(\"$word\")\n"
