@@ -1,6 +1,7 @@
 #include "launcher/agent_jobs.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,14 +17,17 @@
 #include "agent/wire/frame.h"
 #include "shard_runtime/core/clock.h"
 
-enum { ANSWER_MS = 10000 };
+enum { CONNECT_MS = 10000, NOBODY = 65534 };
 
-/* Connects to the socket. If `any_user` is set, root may connect to the agent of any user. */
-static enum fsdp_status connect_to(const char *path, bool any_user, int *fd, uid_t *owner,
+/*
+ * Connects to the socket, which takes at most `patience_ms`. If `any_user` is set, root may connect to the
+ * agent of any user.
+ */
+static enum fsdp_status connect_to(const char *path, bool any_user, int patience_ms, int *fd, uid_t *owner,
                                    struct fsdp_err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    const struct timeval patience = { .tv_sec = ANSWER_MS / 1000 };
+    const struct timeval patience = { patience_ms / 1000, patience_ms % 1000 * 1000 };
     struct ucred peer = { 0 };
     socklen_t size = sizeof peer;
     struct stat at;
@@ -53,20 +57,21 @@ static enum fsdp_status connect_to(const char *path, bool any_user, int *fd, uid
 
 enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct fsdp_err *err)
 {
-    return connect_to(path, false, fd, owner, err);
+    return connect_to(path, false, CONNECT_MS, fd, owner, err);
 }
 
-/* Waits for the agent's one answer. Returns false if it is none within ANSWER_MS; `frame` is the parser's. */
-static bool receive_answer(int fd, struct frame_parser *parser, struct frame *frame)
+/* Waits for the agent's one answer. Returns false if none comes within `patience_ms`; `frame` is the parser's. */
+static bool receive_answer(int fd, int patience_ms, struct frame_parser *parser, struct frame *frame)
 {
-    const int64_t until_ms = clock_now_ms() + ANSWER_MS;
+    const int64_t until_ms = clock_now_ms() + patience_ms;
     unsigned char bytes[4096];
+    int64_t left_ms;
 
-    while (clock_now_ms() < until_ms) {
+    while ((left_ms = until_ms - clock_now_ms()) > 0) {
         struct pollfd readable = { .fd = fd, .events = POLLIN };
         ssize_t n;
 
-        if (poll(&readable, 1, (int)(until_ms - clock_now_ms())) < 0 && errno != EINTR)
+        if (poll(&readable, 1, (int)left_ms) < 0 && errno != EINTR)
             return false;
         n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -100,7 +105,21 @@ static enum fsdp_status add_jobs(struct registry_list *list, const char *path, u
     return more < 0 ? fsdp_fail(err, FSDP_ERR_PEER, "the agent at %s says what no agent says", path) : status;
 }
 
-static enum fsdp_status ask(struct registry_list *list, const char *path, struct fsdp_err *err)
+/*
+ * Root that asks another user's agent goes on as that user, for good. So whatever the agent and its jobs name,
+ * files, links and sockets, is read with no more rights than that user has.
+ */
+static enum fsdp_status become(uid_t owner, struct fsdp_err *err)
+{
+    if (owner == geteuid() || geteuid() != 0)
+        return FSDP_OK;
+    if (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(owner, owner, owner) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "cannot become user %u: %s", owner, strerror(errno));
+    return FSDP_OK;
+}
+
+static enum fsdp_status ask(struct registry_list *list, const char *path, bool any_user, int patience_ms,
+                            struct fsdp_err *err)
 {
     const struct frame question = { .type = CONTROL_JOBS, .size = 4 };
     unsigned char bytes[FRAME_HEAD_BYTES + 4];
@@ -110,15 +129,15 @@ static enum fsdp_status ask(struct registry_list *list, const char *path, struct
     uid_t owner;
     int fd;
 
-    if (connect_to(path, true, &fd, &owner, err) != FSDP_OK)
+    if (connect_to(path, any_user, patience_ms, &fd, &owner, err) != FSDP_OK)
         return FSDP_ERR_PEER; /* also for a path that no socket can have */
     frame_parser_init(&parser, CONTROL_JOBS_BYTES);
     frame_write_head(bytes, &question);
     control_encode_number(bytes + FRAME_HEAD_BYTES, 0);
     if (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes ||
-        !receive_answer(fd, &parser, &answer))
+        !receive_answer(fd, patience_ms, &parser, &answer))
         status = fsdp_fail(err, FSDP_ERR_PEER, "the agent at %s does not answer", path);
-    else
+    else if ((status = become(owner, err)) == FSDP_OK)
         status = add_jobs(list, path, owner, &answer, err);
     frame_parser_fini(&parser);
     close(fd);
@@ -133,8 +152,9 @@ static const char *agent_of_environment(void)
 }
 
 enum fsdp_status agent_jobs_read(struct registry_list *list, const char *agent, const char *run,
-                                 struct fsdp_err *err)
+                                 int patience_ms, struct fsdp_err *err)
 {
+    const bool is_alone = agent != NULL;
     enum fsdp_status status = FSDP_OK;
     struct stat at;
 
@@ -144,7 +164,7 @@ enum fsdp_status agent_jobs_read(struct registry_list *list, const char *agent, 
         agent = agent_of_environment();
     }
     if (status == FSDP_OK && agent != NULL)
-        status = ask(list, agent, err);
+        status = ask(list, agent, is_alone, patience_ms, err);
     if (status == FSDP_OK || run == NULL || stat(run, &at) < 0 || !S_ISDIR(at.st_mode))
         return status;
     fsdp_err_clear(err);

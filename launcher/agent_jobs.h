@@ -30,13 +30,19 @@ enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct f
  *          those of the agent that FSDPRUN_AGENT names, if it is set.
  *   run    what the user calls a job that may be a run directory, else NULL. If it is a directory, there is
  *          no error: its files can be read though no agent answers.
+ *   patience_ms  how long the agent may take to accept, and to answer
+ * Root may ask another user's agent with `agent`, and is that user from then on. FSDPRUN_AGENT must name one
+ * of this user's or of root.
  * Errors as registry_read() and agent_connect(), and:
  *   FSDP_ERR_PEER  the agent does not answer, refuses, or says what no agent says; the list has this user's
  *                  own jobs if they were asked for
  * registry_list_fini() releases the list, also after an error.
  */
 enum fsdp_status agent_jobs_read(struct registry_list *list, const char *agent, const char *run,
-                                 struct fsdp_err *err);
+                                 int patience_ms, struct fsdp_err *err);
+
+/* How long a command waits for an agent, and how long a screen that is drawn again and again does. */
+enum { AGENT_PATIENCE_MS = 10000, AGENT_WATCH_PATIENCE_MS = 500 };
 
 /** Does such a list have the jobs of an agent? */
 bool agent_jobs_are_asked(const char *agent);

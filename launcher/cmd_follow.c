@@ -259,7 +259,7 @@ int cmd_logs(const struct registry_job *job, const struct job_words *words, int 
                   reader.least, reader.most);
         return FSDP_EXIT_USAGE;
     }
-    if (status == FSDP_OK && !reader.any && !words->follow)
+    if (status == FSDP_OK && !reader.any && (!words->follow || job->pid == 0))
         return refuse_without_directory(job, err);
     return exit_status_of(status);
 }

@@ -23,7 +23,7 @@ static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, const char 
 {
     struct registry_job job;
     struct registry_list list;
-    enum fsdp_status found = agent_jobs_read(&list, agent, run, err);
+    enum fsdp_status found = agent_jobs_read(&list, agent, run, AGENT_PATIENCE_MS, err);
 
     if (found == FSDP_OK)
         found = jobs_find_run(&job, &list, run, err);
@@ -72,6 +72,7 @@ static int write_svg(const struct plot *plot, const char *run, const char *path,
 static int write_json(const struct plot *plot, FILE *out)
 {
     cJSON *all = cJSON_CreateObject(), *points = cJSON_AddArrayToObject(all, "points");
+    cJSON *restarts = cJSON_AddArrayToObject(all, "restarts");
     int status;
 
     for (size_t i = 0; i < plot->n; i++) {
@@ -82,7 +83,8 @@ static int write_json(const struct plot *plot, FILE *out)
         cJSON_AddNumberToObject(point, "tokens_per_s", plot->points[i].tokens_per_s);
         cJSON_AddItemToArray(points, point);
     }
-    cJSON_AddItemToObject(all, "restarts", cJSON_CreateDoubleArray(plot->restarts, (int)plot->n_restarts));
+    for (size_t i = 0; i < plot->n_restarts; i++)
+        cJSON_AddItemToArray(restarts, cJSON_CreateNumber(plot->restarts[i]));
     status = json_print(all, out);
     cJSON_Delete(all);
     return status;

@@ -78,8 +78,9 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     bool changed, gone;
 
     registry_watch(watch->inotify_fd); /* watch before reading the registry, so that no change is missed */
-    *status = agent_jobs_read(&list, watch->agent, NULL, err);
-    gone = watch->began && *status == FSDP_ERR_PEER;
+    *status = agent_jobs_read(&list, watch->agent, NULL,
+                              watch->began ? AGENT_WATCH_PATIENCE_MS : AGENT_PATIENCE_MS, err);
+    gone = *status == FSDP_ERR_PEER && (watch->began || watch->agent == NULL);
     if (gone)
         *status = FSDP_OK;
     if (agent_jobs_are_asked(watch->agent))

@@ -226,13 +226,17 @@ static void watch_job(struct client *client, int channel)
         daemon_hang_up(client);
 }
 
-/* Returns a copy of a variable of the job's, which is "" if it is not set. NULL: no memory. */
+/*
+ * Returns a copy of a variable of the job's. It is "" if it is not set, or longer than a path can be, as then
+ * the job does not use it. NULL: no memory.
+ */
 static char *copy_variable(const struct control_job *job, const char *name)
 {
     const size_t length = strlen(name);
 
     for (char *const *at = job->environment; *at != NULL; at++)
-        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=' &&
+            strlen(*at + length + 1) < CONTROL_PATH_BYTES)
             return strdup(*at + length + 1);
     return strdup("");
 }

@@ -153,11 +153,13 @@ static bool is_listed(const struct registry_list *list, const struct registry_jo
     return false;
 }
 
-/* The words come from another user. A terminal would obey some of their bytes. */
+/* The words may come from another user. A terminal would obey some of their bytes. */
 static bool is_printable(const char *text)
 {
     for (; *text != '\0'; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f ||
+            ((unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80 &&
+             (unsigned char)text[1] < 0xa0))
             return false;
     return true;
 }
@@ -195,8 +197,8 @@ static bool take_file(struct registry_list *list, size_t folder, pid_t only, con
         memcpy(job.socket, socket, sizeof socket);
         if (only == 0)
             taken = add(list, &job);
-        else if (job.pid == only && is_printable(job.id) && (owner == geteuid() || is_printable(job.name)) &&
-                 !is_listed(list, &job))
+        else if (job.pid == only && is_printable(job.id) && is_printable(job.name) &&
+                 is_printable(job.run_dir) && !is_listed(list, &job))
             taken = add(list, &job);
     }
     close(fd);

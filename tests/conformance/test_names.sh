@@ -52,4 +52,4 @@ check_eq "every part that a script names is one of scripts/nightly.sh" "" "$(com
 check_eq "every nightly part has something to run" "" \
   "$(for part in $parts; do grep -qx "$part" <<< "$in_scripts" || grep -q "^part_${part//-/_}() {" ../scripts/nightly.sh || echo "$part"; done)"
 check_eq "a script that runs make in the build folder shares it, or runs alone" "" \
-  "$(grep -lE '^[^#]*make .*BUILD="\$BUILD"' */test_*.sh | xargs grep -LE '^# (Shares: the build folder, in which it runs make|Alone)$')"
+  "$(grep -lE '^[^#]*(make .*BUILD="\$BUILD"|scripts/quickstart\.sh)' */test_*.sh | xargs grep -LE '^# (Shares: the build folder, in which it runs make|Alone)$')"

@@ -59,7 +59,7 @@ if [ "$(id -u)" = 0 ] && "${as_other[@]}" test -x "$F"; then
   O=$WORK/other/agent.sock
   "${as_other[@]}" "$BIN/fsdp-agent" --socket "$O" 2> other.log & other=$!
   wait_until 20 test -S "$O"
-  "${as_other[@]}" "$F" --agent "$O" "$TOY/toy" wait="$WORK/go-other" > other.out 2>&1 & client=$!
+  "${as_other[@]}" "$F" --agent "$O" --run-dir "$WORK/other/ran" -r 3 "$TOY/toy" say=hello wait="$WORK/go-other" > other.out 2>&1 & client=$!
   other_has() { [ "$("$F" ps -q --agent "$O" | wc -l)" = 1 ]; }
   check "root sees the jobs of another user's agent" wait_until 20 other_has
   entry=$(ls other/fsdprun/*.json) && id=$("$F" ps -q --agent "$O")
@@ -68,6 +68,11 @@ if [ "$(id -u)" = 0 ] && "${as_other[@]}" test -x "$F"; then
   chown 65533 "${entry%/*}/$id.00000001.json"
   check_eq "but no link and no entry that no run holds" "$id" "$("$F" ps -q --agent "$O")"
   check "and removes nothing of that user's" test -e "${entry%/*}/$id.00000001.json"
+  # what the user writes there leads to a file of root's
+  index=$(find other/ran -name index.jsonl)
+  sed 's|"stdout": *"[^"]*"|"stdout": "../../../../../../../../../../../../etc/shadow"|' "$index" > leads && cat leads >> "$index"
+  check_match "logs prints what the job has printed" "hello" "$("$F" logs --agent "$O" "$id")"
+  check_eq "and reads no file that this user may not read" "" "$("$F" logs --agent "$O" "$id" 2>&1 | grep '\[rank 0\]: root:')"
   check_status "handing a job to it stays refused" 75 "$F" --agent "$O" "$TOY/toy"
   chmod 750 other/fsdprun
   check_status "a folder that others may enter is refused" 78 "$F" ps --agent "$O"
@@ -78,20 +83,11 @@ if [ "$(id -u)" = 0 ] && "${as_other[@]}" test -x "$F"; then
   kill -TERM "$other"
   wait "$other"
   check_eq "its agent has ended well" 0 $?
-  # one that says what no agent says, and one that says nothing and takes nobody
+  # one that says what no agent says, and one that says nothing
   listens() { # ANSWER: as hexadecimal digits
     rm -f odd.sock
-    python3 - "$1" << 'END' &
-import socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.bind("odd.sock")
-server.listen()
-while True:
-    client, _ = server.accept()
-    client.recv(4096)
-    client.sendall(bytes.fromhex(sys.argv[1]))
-    client.close()
-END
+    perl -MIO::Socket::UNIX -e 'my $all = IO::Socket::UNIX->new(Local => "odd.sock", Listen => 5) or die;
+      while (my $one = $all->accept) { $one->sysread(my $question, 4096); $one->syswrite(pack "H*", $ARGV[0]); close $one }' "$1" &
     odd=$!
     wait_until 20 test -S odd.sock
   }
@@ -130,6 +126,7 @@ done
 check_status "the same for FSDPRUN_AGENT" 75 env FSDPRUN_AGENT="$S" "$F" ps
 check_match "the line names the socket" "no agent serves $S: No such file or directory" "$(cat err)"
 check_status "--agent without a socket is bad usage" 2 "$F" ps --agent
-"$F" stop "$own"
+check_eq "but one's own jobs are listed" "$own" "$(FSDPRUN_AGENT=$S "$F" ps -q 2> /dev/null)"
+check_status "and obey" 0 env FSDPRUN_AGENT="$S" "$F" stop "$own"
 wait "$own"
 check_eq "and nothing is left in the registry" "" "$(find "$XDG_RUNTIME_DIR" "$WORK/far" -mindepth 1)"

@@ -22,6 +22,8 @@ check_match "the pace" '^ +tok/s └──' "$(cat plotted)"
 check_match "the restart" '^restarts +\^$' "$(cat plotted)"
 check_match "and the steps" '^ +step  1 +400$' "$(cat plotted)"
 check_eq "plain characters where the locale has no others" "" "$(LC_ALL=C "$F" plot runs/tiny | tr -d '\n -~')"
+mkdir calm && grep -m 3 '"step": [123],' runs/tiny/metrics.jsonl > calm/metrics.jsonl
+check_match "--json has no restart of a run without one" '^\{"points":\[.*\],"restarts":\[\]\}$' "$("$F" plot --json calm)"
 "$F" plot --json runs/tiny > json
 check_eq "--json has its points, and where it restarted" "400 1 true" \
   "$(grep -o '"step":' json | wc -l) $(grep -c '"restarts":\[[0-9]*\]' json) $("$TOY/json_check" -l json && echo true)"

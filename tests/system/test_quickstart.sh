@@ -1,4 +1,5 @@
 # The scripts a new user runs: the quickstart, small, twice; the text; a machine without the network.
+# Shares: the build folder, in which it runs make
 # Long
 . tests/support/shell/harness.sh
 
