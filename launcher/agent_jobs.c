@@ -60,7 +60,7 @@ enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct f
     return connect_to(path, false, CONNECT_MS, fd, owner, err);
 }
 
-/* Waits for the agent's one answer. Returns false if none comes within `patience_ms`; `frame` is the parser's. */
+/* Waits for the agent's one answer. Returns false if there is none in time; `frame` is the parser's. */
 static bool receive_answer(int fd, int patience_ms, struct frame_parser *parser, struct frame *frame)
 {
     const int64_t until_ms = clock_now_ms() + patience_ms;
@@ -106,8 +106,8 @@ static enum fsdp_status add_jobs(struct registry_list *list, const char *path, u
 }
 
 /*
- * Root that asks another user's agent goes on as that user, for good. So whatever the agent and its jobs name,
- * files, links and sockets, is read with no more rights than that user has.
+ * Root that asks another user's agent goes on as that user, for good. So whatever the agent and its jobs
+ * name, files, links and sockets, is read with no more rights than that user has.
  */
 static enum fsdp_status become(uid_t owner, struct fsdp_err *err)
 {
