@@ -17,7 +17,7 @@
 #include "agent/wire/frame.h"
 #include "shard_runtime/core/clock.h"
 
-enum { CONNECT_MS = 10000, NOBODY = 65534 };
+enum { NO_GROUP = 65534 }; /* the group of that number owns no files: nogroup, nfsnobody */
 
 /*
  * Connects to the socket, which takes at most `patience_ms`. If `any_user` is set, root may connect to the
@@ -38,7 +38,7 @@ static enum fsdp_status connect_to(const char *path, bool any_user, int patience
                          sizeof address.sun_path - 1);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* also the limit of connect(), which waits while the agent accepts nobody */
+    /* also the limit of connect(), which waits while the agent accepts no client */
     if (*fd < 0 || setsockopt(*fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) < 0 ||
         connect(*fd, (struct sockaddr *)&address, sizeof address) < 0)
         fsdp_fail(err, FSDP_ERR_PEER, "no agent serves %s: %s", path, strerror(errno));
@@ -57,7 +57,7 @@ static enum fsdp_status connect_to(const char *path, bool any_user, int patience
 
 enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct fsdp_err *err)
 {
-    return connect_to(path, false, CONNECT_MS, fd, owner, err);
+    return connect_to(path, false, AGENT_PATIENCE_MS, fd, owner, err);
 }
 
 /* Waits for the agent's one answer. Returns false if there is none in time; `frame` is the parser's. */
@@ -113,7 +113,8 @@ static enum fsdp_status become(uid_t owner, struct fsdp_err *err)
 {
     if (owner == geteuid() || geteuid() != 0)
         return FSDP_OK;
-    if (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(owner, owner, owner) < 0)
+    if (setgroups(0, NULL) < 0 || setresgid(NO_GROUP, NO_GROUP, NO_GROUP) < 0 ||
+        setresuid(owner, owner, owner) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "cannot become user %u: %s", owner, strerror(errno));
     return FSDP_OK;
 }

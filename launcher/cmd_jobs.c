@@ -41,7 +41,7 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out)
         fputc('\n', out);
     if (strstr(command->usage, "JOB") != NULL)
         text_fill(out, "JOB is the id of a job, its name, or a prefix of either that no other job has.\n");
-    if (strstr(command->usage, "RUN") != NULL &&
+    if (what_takes_run(command) &&
         strchr(command->name, ' ') == NULL) /* not for commands of ckpt, whose RUN is always a path */
         text_fill(out, "RUN is a run directory; or the id, the name or a prefix of a job that runs.\n");
     if (command->more != NULL)
@@ -259,6 +259,8 @@ static int run_on(const struct subcommand *command, const struct registry_list *
         return give_order(list, job, words->save ? DESK_SAVE : DESK_STOP, words->json, out, err);
     if (strcmp(command->name, "restart") == 0)
         return give_order(list, job, DESK_RESTART, words->json, out, err);
+    if (strcmp(command->name, "plot") == 0)
+        return cmd_plot(job, words, out, err);
     return read_files(command, list, job, words, out, err_out, err);
 }
 
@@ -268,7 +270,7 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     struct registry_job run;
     const struct registry_job *job = &run;
     struct registry_list list;
-    const bool takes_run = strstr(command->usage, "RUN") != NULL;
+    const bool takes_run = what_takes_run(command);
     enum fsdp_status found =
         agent_jobs_read(&list, words->agent, takes_run ? words->job : NULL, AGENT_PATIENCE_MS, err);
     /* the agent of FSDPRUN_AGENT does not answer: one's own jobs are there all the same */
@@ -316,8 +318,6 @@ int cmd_jobs(const struct subcommand *command, const char *agent, char *const *w
         status = FSDP_EXIT_USAGE;
     else if (said.help)
         status = cmd_jobs_help(command, out);
-    else if (strcmp(command->name, "plot") == 0)
-        status = cmd_plot(&said, out, &err);
     else
         status = run(command, &said, out, err_out, &err);
     if (status != 0 && err.status != FSDP_OK)

@@ -42,8 +42,8 @@ int cmd_events(const struct registry_job *job, const struct job_words *words, in
 int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
              FILE *err_out, struct fsdp_err *err);
 
-/** Plots the run that words->job names (cmd_plot.c). Returns the exit status. */
-int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err);
+/** Plots the run (cmd_plot.c), as `words` asks. Returns the exit status. */
+int cmd_plot(const struct registry_job *job, const struct job_words *words, FILE *out, struct fsdp_err *err);
 
 /* A function in cmd_watch.c. */
 

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent_jobs.h"
 #include "launcher/cmd_jobs.h"
 #include "launcher/json_table.h"
 #include "launcher/plot.h"
@@ -14,24 +13,6 @@
 #include "shard_runtime/core/files.h"
 
 enum { PATH_BYTES = REGISTRY_PATH_BYTES + 64, DEFAULT_COLUMNS = 80, LINES = 12 };
-
-/*
- * Finds the run directory that the user's word RUN means. RUN is a directory, or the id or name of a job that
- * runs. Returns 0, or the exit status.
- */
-static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, const char *agent, struct fsdp_err *err)
-{
-    struct registry_job job;
-    struct registry_list list;
-    enum fsdp_status found = agent_jobs_read(&list, agent, run, AGENT_PATIENCE_MS, err);
-
-    if (found == FSDP_OK)
-        found = jobs_find_run(&job, &list, run, err);
-    if (found == FSDP_OK)
-        snprintf(path, REGISTRY_PATH_BYTES, "%s", job.run_dir);
-    registry_list_fini(&list);
-    return exit_status_of_request(found);
-}
 
 /* Calls `take` with every line of the file `name` of the run. A file that does not exist has no lines. */
 static void read_lines(struct plot *plot, const char *run, const char *name,
@@ -90,15 +71,17 @@ static int write_json(const struct plot *plot, FILE *out)
     return status;
 }
 
-int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err)
+int cmd_plot(const struct registry_job *job, const struct job_words *words, FILE *out, struct fsdp_err *err)
 {
     const struct table_look look = terminal_look(STDOUT_FILENO);
-    char run[REGISTRY_PATH_BYTES];
+    const char *run = job->run_dir;
     struct plot plot = { 0 };
-    int status = find_run(run, words->job, words->agent, err);
+    int status = 0;
 
-    if (status != 0)
-        return status;
+    if (run[0] == '\0') {
+        fsdp_fail(err, FSDP_ERR_NOT_FOUND, "job %s has no run directory", job->id);
+        return FSDP_EXIT_INPUT;
+    }
     read_lines(&plot, run, "metrics.jsonl", plot_take_metrics);
     read_lines(&plot, run, "events.jsonl", plot_take_event);
     if (plot.failed) {

@@ -132,10 +132,7 @@ static void put_bash_jobs(FILE *out)
         for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
             fprintf(out, "--%s ", option->name);
         /* 0: no job is offered; 1: jobs are; 2: jobs and file names are */
-        fprintf(out, "--help'; ran=%d ;;\n",
-                !what_takes_job(command)                ? 0
-                : strstr(command->usage, "RUN") != NULL ? 2
-                                                        : 1);
+        fprintf(out, "--help'; ran=%d ;;\n", !what_takes_job(command) ? 0 : what_takes_run(command) ? 2 : 1);
     }
     fputs("            esac\n"
           "            if [[ $cur == -* ]]; then\n"

@@ -45,7 +45,7 @@ static void put_fish_jobs(FILE *out)
             fprintf(out,
                     "complete -c fsdprun -n '__fish_seen_subcommand_from %s' %s "
                     "-a '(fsdprun ps -q --names 2> /dev/null)'\n",
-                    command->name, strstr(command->usage, "RUN") != NULL ? "-F" : "-f");
+                    command->name, what_takes_run(command) ? "-F" : "-f");
     }
 }
 

@@ -114,7 +114,6 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
     if (takes_job && strstr(command->usage, "[JOB]") == NULL && !out->help &&
         (out->job == NULL || out->job[0] == '\0'))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "which %s? fsdprun %s %s; `fsdprun ps` lists the jobs",
-                         strstr(command->usage, "RUN") != NULL ? "run" : "job", command->name,
-                         command->usage);
+                         what_takes_run(command) ? "run" : "job", command->name, command->usage);
     return FSDP_OK;
 }

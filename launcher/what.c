@@ -112,9 +112,14 @@ const struct subcommand *what_job_command(const char *name)
     return NULL;
 }
 
+bool what_takes_run(const struct subcommand *command)
+{
+    return strstr(command->usage, "RUN") != NULL;
+}
+
 bool what_takes_job(const struct subcommand *command)
 {
-    return strstr(command->usage, "JOB") != NULL || strstr(command->usage, "RUN") != NULL;
+    return strstr(command->usage, "JOB") != NULL || what_takes_run(command);
 }
 
 bool what_is_reserved(const char *name)

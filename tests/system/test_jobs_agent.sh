@@ -110,7 +110,7 @@ kill -TERM "$agent"
 wait_until 20 test ! -e "$S"
 "$F" --rdzv-id third "$TOY/toy" hang > third.out 2>&1 & third=$!
 wait_until 20 grep -q '"name":"third"' watched
-check_match "ps --watch shows the jobs of an agent that stops, beside a new one" "\"job\":\"$id\"" "$(grep '"name":"third"' watched | tail -n 1)"
+check_match "ps --watch shows the jobs of an agent that stops, and a new one" "\"job\":\"$id\"" "$(grep '"name":"third"' watched | tail -n 1)"
 touch go-slow
 wait "$client" "$agent"
 ended_there() { tail -n 1 watched | grep -v "\"job\":\"$id\"" | grep -q '"name":"third"'; }
@@ -127,6 +127,7 @@ check_status "the same for FSDPRUN_AGENT" 75 env FSDPRUN_AGENT="$S" "$F" ps
 check_match "the line names the socket" "no agent serves $S: No such file or directory" "$(cat err)"
 check_status "--agent without a socket is bad usage" 2 "$F" ps --agent
 check_eq "but one's own jobs are listed" "$own" "$(FSDPRUN_AGENT=$S "$F" ps -q 2> /dev/null)"
+check_match "plot finds one too, though it has nothing to draw" "metrics.jsonl with a step|has no run directory" "$(FSDPRUN_AGENT=$S "$F" plot "$own" 2>&1)"
 check_status "and obey" 0 env FSDPRUN_AGENT="$S" "$F" stop "$own"
 wait "$own"
 check_eq "and nothing is left in the registry" "" "$(find "$XDG_RUNTIME_DIR" "$WORK/far" -mindepth 1)"
