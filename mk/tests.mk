@@ -7,7 +7,7 @@ CRITERION    = $(shell pkg-config --libs criterion)
 PARTS_SRC   := $(filter-out launcher/main.c,$(LAUNCH_SRC)) $(CKPT_SRC) $(AGENT_SRC) $(JOB_SRC)
 # A callback of a test need not use all its arguments.
 $(UNIT_OBJ): CPPFLAGS += -Wno-unused-parameter $(shell pkg-config --cflags criterion) -DSOURCE_DIR='"$(CURDIR)"' -DBUILD_DIR='"$(abspath $(BUILD))"'
-$(BUILD)/test/unit: $(UNIT_OBJ) $(call obj,$(PARTS_SRC) $(filter-out %/main.c,$(TRAINER_SRC))) $(FSDP_OBJ) | $(BUILD)/test/fake_nvml
+$(BUILD)/test/unit: $(UNIT_OBJ) $(call obj,$(PARTS_SRC) $(filter-out %/main.c,$(TRAINER_SRC))) $(FSDP_OBJ) | $(addprefix $(BUILD)/test/,fake_nvml fake_s3)
 	$(call link,$(LIBS_NODE) $(LIBS_YAML) $(LIBS_TRAIN) $(CRITERION))
 $(BUILD)/test/parts.a: $(call obj,$(PARTS_SRC) $(SHARED_SRC))
 	$(archive)
