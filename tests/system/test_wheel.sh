@@ -62,7 +62,8 @@ cat > "$WORK/worker.py" << 'END'
 import os
 import sys
 
-print(os.environ["RANK"], os.environ["WORLD_SIZE"], sys.prefix, flush=True)
+# One write: ranks share their output, and with python -u each argument is a write.
+print(" ".join([os.environ["RANK"], os.environ["WORLD_SIZE"], sys.prefix]) + "\n", end="")
 END
 want=$(printf '%s\n' "0 2 $env" "1 2 $env")
 check_status "a program by its fsdprun" 0 timeout 60 "$env/bin/fsdprun" --nproc-per-node 2 "$WORK/worker.py"

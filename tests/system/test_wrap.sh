@@ -69,7 +69,9 @@ if "wait" in sys.argv:
     signal.pause()
 if "die" in sys.argv and os.environ["RANK"] == "1":
     os.kill(os.getpid(), signal.SIGKILL)
-print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["ROLE_NAME"], sys.executable, *sys.argv[1:], flush=True)
+words = [os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["ROLE_NAME"], sys.executable, *sys.argv[1:]]
+# One write: ranks share their output, and with python -u each argument is a write.
+print(" ".join(words) + "\n", end="")
 END
 wrap() { timeout 60 "$python" -m fsdprun.wrap "$@"; }
 call() { wrap "$WORK/caller.py" "$@"; }
