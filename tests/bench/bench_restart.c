@@ -203,6 +203,8 @@ static void await_more_steps(int side, int n)
     }
 }
 
+static double killed_at; /* seconds since the epoch, as events have them */
+
 /* `settle`: the kill comes SETTLE_STEPS later. Both slots of memory were touched then, and standbys wait. */
 static double restart(int side, const struct variant *variant, bool settle)
 {
@@ -217,9 +219,10 @@ static double restart(int side, const struct variant *variant, bool settle)
     await_steps(side, before, 1, &rank_1);
     if (settle)
         await_more_steps(side, SETTLE_STEPS);
+    killed_at = bench_clock(CLOCK_REALTIME);
+    start = bench_now();
     if (rank_1 <= 0 || kill(rank_1, SIGKILL) < 0)
         bench_die("kill a rank");
-    start = bench_now();
     await_steps(side, before, 2, &rank_1);
     end = bench_now();
     stop_job();
@@ -303,7 +306,15 @@ static double last_number(const char *file_name, const char *word, const char *k
     return value;
 }
 
-/* From the kill until all ranks have their state again, as the timeline of the restart has it. */
+static double of_timeline(const char *key)
+{
+    return last_number("events.jsonl", "\"event\": \"timeline\"", key);
+}
+
+/*
+ * Milliseconds from the kill until all ranks have their state again. The timeline counts from the death, which
+ * comes once the kernel has taken the dead rank's memory back; the event is written at the first step.
+ */
 static double begin(const char *size, const char *standby)
 {
     const struct variant variant = { .standby = standby,
@@ -311,7 +322,8 @@ static double begin(const char *size, const char *standby)
                                      .snapshots = "checkpoint.snapshot_every=1" };
 
     (void)restart(0, &variant, true);
-    return last_number("events.jsonl", "\"event\": \"timeline\"", "resumed_ms");
+    return 1000 * (of_timeline("time") - killed_at) - of_timeline("first_step_ms") +
+           of_timeline("resumed_ms");
 }
 
 /* In turns: without workers on standby, and with two. */
