@@ -95,6 +95,7 @@ test-index:
 # Scripts that documents name: a target each, so that a script gets another name without a change of a document.
 .PHONY: faults      ## what each fault costs, between network namespaces (root); ROW="3 cut" for one
 .PHONY: storm       ## agents and random faults (root); FSDP_TEST_AGENTS, FSDP_TEST_FAULTS, FSDP_TEST_SEED
+.PHONY: false-alarms ## jobs on a machine that is busy for two hours; BUSY_S, BUSY_SEED, BUSY_LOAD=0 without load of its own
 .PHONY: slurm       ## a real Slurm of four nodes; FSDP_SLURM_ROUNDS=5 times
 .PHONY: torch-recovery ## how soon a PyTorch program goes on; FSDP_TEST_PYTHON
 .PHONY: output-volume  ## how fast output is passed on
@@ -102,6 +103,8 @@ faults: tests-build
 	BUILD=$(abspath $(BUILD)) bash tests/system/test_namespaces.sh $(ROW)
 storm: tests-build
 	BUILD=$(abspath $(BUILD)) bash tests/system/test_storm.sh
+false-alarms: tests-build
+	BUSY_S=$(or $(BUSY_S),7200) BUILD=$(abspath $(BUILD)) bash tests/system/test_false_alarms.sh
 slurm: tests-build
 	BUILD=$(abspath $(BUILD)) bash tests/system/test_slurm.sh
 torch-recovery: tests-build
