@@ -23,7 +23,7 @@ $(BENCH)/create_model: $(BUILD)/obj/tests/bench/create_model.o $(BUILD)/lib/libf
 .PHONY: bench-rendezvous ## what meeting costs with up to 10,000 nodes, compared with bare handshakes
 bench-rendezvous: $(BENCH)/bench_rendezvous $(BUILD)/bin/fsdprun
 	$< $(BENCH)/rendezvous.json $(BUILD)/bin/fsdprun
-$(BENCH)/bench_rendezvous: $(call obj,tests/bench/bench_rendezvous.c tests/bench/member_swarm.c) $(BUILD)/test/parts.a $(BUILD)/lib/libfsdp.a
+$(BENCH)/bench_rendezvous: $(call obj,$(addprefix tests/bench/,bench_rendezvous.c member_swarm.c real_nodes.c)) $(BUILD)/test/parts.a $(BUILD)/lib/libfsdp.a
 	$(call link,$(LIBS_NODE) $(LIBS_TRAIN))
 
 .PHONY: bench-comm ## collectives, compared with copies and gloo

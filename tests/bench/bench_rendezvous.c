@@ -31,32 +31,23 @@
 #include "agent/wire/tls.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/member_swarm.h"
+#include "tests/bench/real_nodes.h"
 
-enum { MAX_RUNS = 15, MAX_SIZES = 4, CLIENTS = 4, IDLE_S = 3, PATH_BYTES = 4096 };
+enum { MAX_RUNS = 15, MAX_SIZES = 4, CLIENTS = 4, IDLE_S = 3 };
 
 static const int sizes[MAX_SIZES] = { 64, 1024, 4096, 10000 };
-static const char *fsdprun;
-static int lease_ms;
 static char directory[] = "/tmp/bench-rendezvous.XXXXXX";
 static char secret_file[sizeof directory + 16], log_file[sizeof directory + 16];
 static char secret[TLS_KEY_BYTES + 1] = "a secret of bench-rendezvous----";
-static pid_t coordinator; /* 0: none runs */
-
-static void stop_coordinator(void)
-{
-    if (coordinator <= 0)
-        return;
-    kill(coordinator, SIGTERM);
-    waitpid(coordinator, NULL, 0);
-    coordinator = 0;
-}
+static struct real_job job;
 
 static void clean_up(void)
 {
-    stop_coordinator();
-    unlink(secret_file);
-    unlink(log_file);
-    rmdir(directory);
+    char command[sizeof directory + 16];
+
+    real_job_stop(&job);
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    (void)!system(command);
 }
 
 static int listen_on_loopback(int *port)
@@ -72,50 +63,13 @@ static int listen_on_loopback(int *port)
     return fd;
 }
 
-/* Returns the pid of a new fsdprun, one of `n_nodes`, with a worker that runs `words`. */
-static pid_t start_node(int node, int n_nodes, int port, const char *program, const char *argument)
+/* Begins a job that has no node yet. Its port is known to be free. */
+static void begin_job(int n_nodes, const char *run_dir)
 {
-    char nodes[16], rank[16], endpoint[32], lease[32];
-    const pid_t pid = fork();
-    int log;
-
-    if (pid != 0)
-        return pid;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a bench that is stopped leaves no node */
-    signal(SIGPIPE, SIG_DFL);
-    log = open(log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
-        _exit(127);
-    snprintf(nodes, sizeof nodes, "%d", n_nodes);
-    snprintf(rank, sizeof rank, "%d", node);
-    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", port);
-    snprintf(lease, sizeof lease, "lease=%d", lease_ms / 1000);
-    execl(fsdprun, fsdprun, "--quiet", "--nnodes", nodes, "--nproc-per-node", "1", "--node-rank", rank,
-          "--max-restarts", "1000", "--shutdown-timeout", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-          endpoint, "--rdzv-conf", lease, "--rdzv-id", "bench", "--secret-file", secret_file, "--no-python",
-          program, argument, (char *)NULL);
-    _exit(127);
-}
-
-/* The agent of a node is the only child of its guard. */
-static pid_t agent_of(pid_t guard)
-{
-    char path[64], line[32];
-    const double deadline = bench_now() + 10;
-    int agent = 0;
-
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)guard, (int)guard);
-    while (agent == 0 && bench_now() < deadline) {
-        FILE *file = fopen(path, "r");
-
-        if (file != NULL && fgets(line, sizeof line, file) != NULL)
-            agent = atoi(line);
-        if (file != NULL)
-            fclose(file);
-    }
-    if (agent == 0)
-        bench_die("the coordinator has no agent");
-    return agent;
+    close(listen_on_loopback(&job.port));
+    unlink(log_file); /* of the job before */
+    job.n_nodes = n_nodes;
+    job.run_dir = run_dir;
 }
 
 /* The clock that counts the CPU time of all threads of a process. */
@@ -220,23 +174,20 @@ static void configure(struct agent_config *config, int port)
     config->rendezvous_port = port;
     config->node_rank = -1;
     config->hosting = AGENT_HOST_NO;
-    config->lease_ms = lease_ms;
+    config->lease_ms = job.lease_ms;
 }
 
 /*
  * Begins a world of the coordinator and a swarm, of which the first member is let in: so the coordinator
- * listens. The port is known to be free.
+ * listens.
  */
 static void begin(struct swarm *swarm, struct agent_config *config, int n_nodes, int capacity)
 {
-    int port;
-
-    close(listen_on_loopback(&port));
-    configure(config, port);
+    begin_job(n_nodes, NULL);
+    configure(config, job.port);
     config->n_nodes = config->min_nodes = n_nodes;
     swarm_open(swarm, config, capacity);
-    coordinator = start_node(0, n_nodes, port, "/bin/sleep", "1000000");
-    swarm->cpu = cpu_clock(agent_of(coordinator));
+    swarm->cpu = cpu_clock(real_node_agent(real_job_start(&job, "/bin/sleep", "1000000")));
     swarm_join(swarm, 1);
     swarm_await(swarm, &swarm->n_welcomed, 1, "a first node that was let in");
     swarm->n_again = 0;
@@ -281,12 +232,12 @@ static void measure(struct samples *samples, int run, int n_nodes)
     swarm_idle(&swarm, IDLE_S);
     cpu = bench_clock(swarm.cpu) - start_cpu;
     n_beats = swarm.n_beats - swarm.started_beats;
-    due = (bench_now() - start) * 1e3 / (lease_ms / LEASE_BEATS) * n;
+    due = (bench_now() - start) * 1e3 / (job.lease_ms / LEASE_BEATS) * n;
     samples->beats[run] = cpu / (bench_now() - start) * (n_beats < due ? due / n_beats : 1);
     samples->asked[run] = 100 * swarm.n_asked / n_beats;
     samples->form_cpu[run] -= (swarm.started_beats - swarm.stopped_beats) * cpu / n_beats * 1e6 / n;
     swarm_close(&swarm);
-    stop_coordinator();
+    real_job_stop(&job);
 }
 
 /* A node that stands still */
@@ -320,7 +271,7 @@ static double replace(int n_nodes)
     kill(stopped, SIGKILL);
     waitpid(stopped, NULL, 0);
     swarm_close(&swarm);
-    stop_coordinator();
+    real_job_stop(&job);
     return swarm.started_at - start;
 }
 
@@ -328,19 +279,13 @@ static double replace(int n_nodes)
 
 static double run_real_nodes(int n)
 {
-    int port, status;
     double start;
 
-    close(listen_on_loopback(&port));
+    begin_job(n, NULL);
     start = bench_now();
     for (int i = 0; i < n; i++)
-        if (start_node(i, n, port, "/bin/true", NULL) < 0)
-            bench_die("fork");
-    for (int i = 0; i < n; i++)
-        if (wait(&status) < 0 || status != 0) {
-            errno = 0;
-            bench_die("a real node failed");
-        }
+        real_job_start(&job, "/bin/true", NULL);
+    real_job_wait(&job);
     return bench_now() - start;
 }
 
@@ -380,7 +325,7 @@ static void add(struct report *report, const char *what, int n_nodes, const char
 int main(int argc, char **argv)
 {
     const int n_runs = bench_runs(3), most = bench_setting("RENDEZVOUS_NODES", 10000, 10000);
-    const int n_real = bench_setting("RENDEZVOUS_REAL_NODES", 512, 4096);
+    const int n_real = bench_setting("RENDEZVOUS_REAL_NODES", 512, REAL_NODES_MOST);
     static struct samples samples[MAX_SIZES];
     double of[4][MAX_SIZES], times[MAX_RUNS]; /* medians of join, form and their CPU times */
     struct rlimit files;
@@ -392,8 +337,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_rendezvous JSON_FILE FSDPRUN\n");
         return 2;
     }
-    fsdprun = argv[2];
-    lease_ms = 1000 * bench_setting("RENDEZVOUS_LEASE", LEASE_MS / 1000, 600);
+    job.lease_ms = 1000 * bench_setting("RENDEZVOUS_LEASE", LEASE_MS / 1000, 600);
     signal(SIGPIPE, SIG_IGN); /* the coordinator may close a connection first */
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
@@ -404,6 +348,9 @@ int main(int argc, char **argv)
         bench_die(directory);
     snprintf(secret_file, sizeof secret_file, "%s/secret", directory);
     snprintf(log_file, sizeof log_file, "%s/log", directory);
+    job.fsdprun = argv[2];
+    job.secret_file = secret_file;
+    job.log_file = log_file;
     atexit(clean_up);
     umask(077);
     file = fopen(secret_file, "w");
@@ -436,7 +383,7 @@ int main(int argc, char **argv)
 
         add(&report, names[i], 0, "", &growth, NULL, 1.1, 1);
     }
-    lease_ms = LEASE_MS;
+    job.lease_ms = LEASE_MS;
     for (int run = 0; run < n_runs; run++)
         times[run] = replace(sizes[0]);
     add(&report, "a node that stands still is replaced", 0, "s", times, NULL,
