@@ -126,7 +126,7 @@ static inline bool report_begin(struct report *report, const char *json_path)
         return false;
     }
     printf("%s, %ld cores\n", cpu, n_cores);
-    printf("%-48s | %10s | %10s | %10s | %9s | %10s\n", "what", "ours", "peer", "limit", "ours/peer",
+    printf("%-49s | %10s | %10s | %10s | %9s | %10s\n", "what", "ours", "peer", "limit", "ours/peer",
            "ours/limit");
     fflush(stdout); /* nor does a fork print it again */
     fprintf(report->json, "{\"machine\": {\"cpu\": \"%s\", \"cores\": %ld}, \"rows\": [", cpu, n_cores);
@@ -160,7 +160,7 @@ static inline void report_add(struct report *report, const struct report_row *ro
     const double p99 = report_quantile(row->ours, row->n, row->higher_is_better ? 0.01 : 0.99);
     const int n_peer = report->n_peer != 0 ? report->n_peer : row->n;
 
-    printf("%-42s %5s | %10.3f", row->what, row->unit, ours);
+    printf("%-42s %6s | %10.3f", row->what, row->unit, ours);
     for (int ratio = 0; ratio < 2; ratio++) {
         report_cell(row->peer, n_peer, ours, ratio);
         report_cell(row->limit, row->n, ours, ratio);

@@ -13,13 +13,16 @@
  *     time, it is what their questions took, times those that were due. And the part of the questions for
  *     which no pulse was answered, so that they went over the session too.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
- * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
+ * Real nodes that are killed, with a spare there: a member of which only the agent is killed, so that its guard
+ * proves that no rank is left; a member with its guard, so that its lease is waited for; and the node that leads,
+ * with its guard. From where they are timed, see lose(). Then real nodes, each an fsdprun with /bin/true, from the
+ * first exec to the last end.
  * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.
  *
  * BENCH_RUNS (3) is how often each is measured, RENDEZVOUS_NODES (10000) the most nodes, and
  * RENDEZVOUS_REAL_NODES (512) the number of real ones. On a machine that is busy with something else, the one
  * process of the members cannot keep 10,000 leases of 3 s: RENDEZVOUS_LEASE (3) is the lease in seconds. It
- * does not hold for the node that stands still.
+ * does not hold for nodes that stand still or are killed.
  */
 #include <arpa/inet.h>
 #include <math.h>
@@ -275,7 +278,57 @@ static double replace(int n_nodes)
     return swarm.started_at - start;
 }
 
-/* Real nodes */
+/* Real nodes that are killed */
+
+enum loss {
+    LOSS_PROVED, /* the agent of a member is killed: its guard proves that no rank of it is left */
+    LOSS_LEASE,  /* its guard is killed too: the ranks may run until their lease is over */
+    LOSS_LEADER  /* agent and guard of the node that leads are killed */
+};
+
+/*
+ * A job of two nodes loses one, and its spare takes the seat. From the time that is named here to the start of
+ * the last worker of the next generation:
+ *   LOSS_PROVED  from the kill, in seconds: sweeping and the proof itself are in it
+ *   LOSS_LEASE   from the end of the coordinator's wait for the lease, in seconds
+ *   LOSS_LEADER  from the kill, in leases
+ */
+static double lose(enum loss loss, int run, int n_runs)
+{
+    const double lease_s = job.lease_ms * 1e-3;
+    char run_dir[sizeof directory + 32];
+    struct real_restart restart;
+    double killed_at;
+    pid_t guards[2];
+
+    snprintf(run_dir, sizeof run_dir, "%s/%d-%d", directory, (int)loss, run);
+    begin_job(2, run_dir);
+    guards[0] = real_job_start(&job, "/bin/sleep", "1000000");
+    real_job_await(&job, "this node hosts", 1); /* so it is the one that leads */
+    guards[1] = real_job_start(&job, "/bin/sleep", "1000000");
+    real_job_await_workers(&job, 2);
+    real_job_start(&job, "/bin/sleep", "1000000");
+    real_job_await(&job, "as a spare", 1);
+    /*
+     * Within a lease each node has read the record of the leader, and may lead. The kills are spread over a
+     * third of a lease, the time between two writes of that record.
+     */
+    usleep((useconds_t)(1e6 * lease_s * (1 + run / (3.0 * n_runs))));
+    killed_at = bench_clock(CLOCK_REALTIME);
+    real_node_kill(guards[loss == LOSS_LEADER ? 0 : 1], loss != LOSS_PROVED);
+    real_job_await_restart(&job, &restart);
+    real_job_stop(&job);
+    errno = 0;
+    if (restart.term != (loss == LOSS_LEADER ? 2 : 1))
+        bench_die("another node was lost than the one that was killed");
+    if (loss == LOSS_LEASE && restart.fenced_s < lease_s)
+        bench_die("a lease that nothing has proved over was not waited for");
+    if (loss == LOSS_LEASE)
+        return restart.spawned_s - restart.fenced_s;
+    return (restart.spawned_at - killed_at) / (loss == LOSS_LEADER ? lease_s : 1);
+}
+
+/* Real nodes that end */
 
 static double run_real_nodes(int n)
 {
@@ -324,6 +377,13 @@ static void add(struct report *report, const char *what, int n_nodes, const char
 
 int main(int argc, char **argv)
 {
+    static const struct {
+        enum loss loss;
+        const char *what, *unit;
+        double limit;
+    } losses[] = { { LOSS_PROVED, "a node whose agent is killed is replaced", "s", 0.3 },
+                   { LOSS_LEASE, "a node is replaced, from its lease's end", "s", 0.3 },
+                   { LOSS_LEADER, "the node that leads is replaced", "leases", 2.5 } };
     const int n_runs = bench_runs(3), most = bench_setting("RENDEZVOUS_NODES", 10000, 10000);
     const int n_real = bench_setting("RENDEZVOUS_REAL_NODES", 512, REAL_NODES_MOST);
     static struct samples samples[MAX_SIZES];
@@ -388,6 +448,11 @@ int main(int argc, char **argv)
         times[run] = replace(sizes[0]);
     add(&report, "a node that stands still is replaced", 0, "s", times, NULL,
         LEASE_FENCE_MS(LEASE_MS) * 1e-3 + 0.3, n_runs);
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        for (int run = 0; run < n_runs; run++)
+            times[run] = lose(losses[i].loss, run, n_runs);
+        add(&report, losses[i].what, 0, losses[i].unit, times, NULL, losses[i].limit, n_runs);
+    }
     for (int run = 0; run < n_runs; run++)
         times[run] = run_real_nodes(n_real);
     add(&report, "real nodes, exec to end", n_real, "s", times, NULL, 0, n_runs);

@@ -153,6 +153,7 @@ void real_job_await_restart(const struct real_job *job, struct real_restart *res
     restart->spawned_at = number_of(found, "time");
     restart->fenced_s = number_of(found, "fenced_ms") * 1e-3;
     restart->spawned_s = number_of(found, "spawned_ms") * 1e-3;
+    restart->term = (int)number_of(found, "term");
 }
 
 /* One node */

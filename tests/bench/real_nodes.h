@@ -28,6 +28,7 @@ struct real_job {
 struct real_restart {
     double spawned_at; /* when the last worker of the next generation was started: CLOCK_REALTIME, in s */
     double fenced_s, spawned_s; /* since the last sign of life of the lost node */
+    int term;                   /* of the leader; each node that takes the lead has a higher one, from 1 on */
 };
 
 /**
