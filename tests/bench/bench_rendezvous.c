@@ -13,10 +13,11 @@
  *     time, it is what their questions took, times those that were due. And the part of the questions for
  *     which no pulse was answered, so that they went over the session too.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
- * Real nodes that are killed, with a spare there: a member of which only the agent is killed, so that its guard
- * proves that no rank is left; a member with its guard, so that its lease is waited for; and the node that leads,
- * with its guard. From where they are timed, see lose(). Then real nodes, each an fsdprun with /bin/true, from the
- * first exec to the last end.
+ * Real nodes that are killed, with a spare there; lose() says from when on they are timed:
+ *   - a member of which only the agent is killed, so that its guard proves that no rank is left;
+ *   - a member with its guard, so that its lease is waited for;
+ *   - the node that leads, with its guard.
+ * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
  * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.
  *
  * BENCH_RUNS (3) is how often each is measured, RENDEZVOUS_NODES (10000) the most nodes, and
@@ -287,8 +288,8 @@ enum loss {
 };
 
 /*
- * A job of two nodes loses one, and its spare takes the seat. From the time that is named here to the start of
- * the last worker of the next generation:
+ * A job of two nodes loses one, and its spare takes the seat. Returns how long it takes until the last worker
+ * of the next generation is started:
  *   LOSS_PROVED  from the kill, in seconds: sweeping and the proof itself are in it
  *   LOSS_LEASE   from the end of the coordinator's wait for the lease, in seconds
  *   LOSS_LEADER  from the kill, in leases
@@ -321,7 +322,7 @@ static double lose(enum loss loss, int run, int n_runs)
     errno = 0;
     if (restart.term != (loss == LOSS_LEADER ? 2 : 1))
         bench_die("another node was lost than the one that was killed");
-    if (loss == LOSS_LEASE && restart.fenced_s < lease_s)
+    if (loss != LOSS_PROVED && restart.fenced_s < lease_s)
         bench_die("a lease that nothing has proved over was not waited for");
     if (loss == LOSS_LEASE)
         return restart.spawned_s - restart.fenced_s;

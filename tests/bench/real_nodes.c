@@ -182,6 +182,9 @@ void real_node_kill(pid_t guard, bool guard_too)
 {
     const pid_t agent = real_node_agent(guard);
 
+    /* A guard that is stopped cannot prove anything between the two kills. */
+    if (guard_too && (kill(guard, SIGSTOP) < 0 || waitpid(guard, NULL, WUNTRACED) < 0))
+        bench_die("stop a guard");
     if (kill(agent, SIGKILL) < 0 || (guard_too && kill(guard, SIGKILL) < 0))
-        bench_die("kill");
+        bench_die("kill a node");
 }
