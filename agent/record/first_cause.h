@@ -57,7 +57,10 @@ struct death {
     int sent_signal; /* the signal by which we had asked the worker to end; 0: we had not */
     bool killed;     /* we had sent it KILL */
     int64_t when_ns; /* when the death was seen, by CLOCK_MONOTONIC of the coordinator's host */
-    /* how much earlier than `when_ns` the worker had failed, by the time in its error file; 0: unknown */
+    /*
+     * how much earlier than `when_ns` the worker had failed: by its error file; if that has no time, at
+     * least how long its report waited; 0: unknown
+     */
     int64_t age_ns;
     /* for a hang: for how long the worker had shown no progress when that was noticed; else 0 */
     int64_t silent_ns;

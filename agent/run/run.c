@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/record/error_file.h"
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
@@ -207,6 +208,7 @@ static enum fsdp_status open_run(struct run *run, struct fsdp_err *err)
     if (run->config->n_nodes == 1)
         return run_open_as_coordinator(run, NULL, err);
     OK_OR_RETURN(disk_create(&run->disk, run->loop, err));
+    OK_OR_RETURN(error_reader_create(&run->error_reader, run->loop, error_file_read, err));
     OK_OR_RETURN(run_lead_open(run, err));
     return run_meet(run, err);
 }
@@ -278,6 +280,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
         console_destroy(run->console);
         run_lead_close(run);
         disk_close(run->disk);
+        error_reader_close(run->error_reader);
         events_close(run->events);
         if (run->rundir == NULL)
             run_discard_directory(run);

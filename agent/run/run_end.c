@@ -137,6 +137,7 @@ static void leave(struct run *run)
     store_host_destroy(run->store);
     run->store = NULL;
     run->within_line = run->output != NULL && output_within_line(run->output);
+    run->stuck |= !error_reader_close(run->error_reader);
     if (!run->stuck) {
         world_destroy(run->world);
         output_destroy(run->output);

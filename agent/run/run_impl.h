@@ -22,6 +22,7 @@
 #include "agent/output/console.h"
 #include "agent/output/output.h"
 #include "agent/placement/placement_search.h"
+#include "agent/record/error_reader.h"
 #include "agent/record/errors.h"
 #include "agent/record/events.h"
 #include "agent/record/rundir.h"
@@ -111,7 +112,8 @@ struct run {
     enum fsdp_status fit;
     char unfit[FSDP_ERR_MESSAGE_BYTES];
 
-    struct disk *disk; /* NULL: this is the only node, and files are written on the loop */
+    struct disk *disk;                 /* NULL: this is the only node, and files are written on the loop */
+    struct error_reader *error_reader; /* NULL: likewise */
     struct rundir *rundir;
     /* file access of the coordinator below the run directory; not freed if the disk is stuck; NULL: none */
     struct fsdp_io *io;

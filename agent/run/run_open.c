@@ -156,6 +156,7 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
                                              .baseline = run->baseline,
                                              .placement = &run->placement,
                                              .disk = run->disk,
+                                             .error_reader = run->error_reader,
                                              .rundir = run->rundir,
                                              .output = run->output,
                                              .console = run->console,

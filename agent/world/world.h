@@ -30,6 +30,7 @@ struct world_services {
     const struct os_baseline *baseline;
     const struct placement *placement; /* of the workers, in every generation */
     struct disk *disk;                 /* does what may wait for a disk; NULL: the loop does */
+    struct error_reader *error_reader; /* reads the error files of workers; NULL: the loop does */
     struct rundir *rundir;             /* NULL: none */
     struct output *output;             /* NULL: workers write to this process's own streams */
     struct console *console;           /* NULL: lines go to descriptor 2 */

@@ -5,27 +5,25 @@
 #include <unistd.h>
 
 #include "agent/record/error_file.h"
+#include "agent/record/error_reader.h"
 #include "agent/watch/python_with_torch.h"
 #include "agent/world/world_impl.h"
 #include "shard_runtime/core/clock.h"
 
 /*
- * Reads the worker's error file. The file may show that the worker had failed by itself before it was asked
- * to end. Then its death does not count as a consequence of that request.
+ * Takes the time of the worker's error file, which was read `waited_ns` after its death. It may show that the
+ * worker had failed by itself before it was asked to end. Then its death does not count as a consequence of
+ * that request.
  */
-static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
+static void take_time(struct worker *worker, const struct errors_detail *detail, int64_t waited_ns)
 {
-    const int64_t now_us = clock_epoch_us();
-    char path[RUNDIR_PATH_BYTES];
+    const int64_t ended_us = clock_epoch_us() - waited_ns / 1000;
+    struct death *death = &worker->death;
 
-    if (worker_error_file(world->config, world->services.rundir, world->plan.generation, worker, path,
-                          sizeof path) &&
-        error_file_read(detail, path)) {
-        worker->death.age_ns = error_file_age_ns(detail, now_us);
-        if (worker->death.age_ns > 0 && worker->asked_us > 0 &&
-            now_us - worker->death.age_ns / 1000 <= worker->asked_us && worker->death.kind == DEATH_EXIT)
-            worker->death.sent_signal = 0;
-    }
+    death->age_ns = error_file_age_ns(detail, ended_us);
+    if (death->age_ns > 0 && worker->asked_us > 0 && ended_us - death->age_ns / 1000 <= worker->asked_us &&
+        death->kind == DEATH_EXIT)
+        death->sent_signal = 0;
 }
 
 static void ask_about_oom(struct world *world, struct death *death)
@@ -80,22 +78,59 @@ static void hint_at_torch(struct world *world, const struct worker *worker)
                 worker->rank, used, other);
 }
 
-bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail)
+/* Reports the end of a worker, with what is known about it. `detail` has what its error file says. */
+static void report(struct world *world, struct worker *worker, struct errors_detail *detail)
 {
     struct death *death = &worker->death;
+    const int64_t waited_ns = world_now_ns(world) - death->when_ns;
 
-    memset(detail, 0, sizeof *detail);
-    if (death->kind != DEATH_EXIT && death->kind != DEATH_SIGNAL)
-        return false;
-    take_error_file(world, worker, detail);
-    if (is_of_timer(worker))
-        snprintf(death->words, sizeof death->words, "%s", worker->timer);
-    else if (!death->killed)
-        ask_about_oom(world, death);
-    /* also needed if this rank blames another one, because that one may have left no words */
-    if (!first_cause_is_consequence(death) || first_cause_blames_another(death))
-        take_last_words(world, death, detail);
-    if (!first_cause_is_consequence(death) && python_lacks_torch(detail))
-        hint_at_torch(world, worker);
-    return !errors_detail_is_empty(detail);
+    if (death->kind == DEATH_EXIT || death->kind == DEATH_SIGNAL) {
+        take_time(worker, detail, waited_ns);
+        if (is_of_timer(worker))
+            snprintf(death->words, sizeof death->words, "%s", worker->timer);
+        else if (!death->killed)
+            ask_about_oom(world, death);
+        /* also needed if this rank blames another one, because that one may have left no words */
+        if (!first_cause_is_consequence(death) || first_cause_blames_another(death))
+            take_last_words(world, death, detail);
+        if (!first_cause_is_consequence(death) && python_lacks_torch(detail))
+            hint_at_torch(world, worker);
+        /* the coordinator of another node takes the time of the report for that of the death */
+        death->when_ns += waited_ns;
+        death->age_ns += waited_ns;
+    }
+    world_report(world, death, errors_detail_is_empty(detail) ? NULL : detail);
+    if (--world->n_unreported == 0 && world->n_live == 0 && world->state != WS_DOWN)
+        world_post(world, WE_REAPED);
+}
+
+static void on_error_file(void *arg, struct errors_detail *detail)
+{
+    struct worker *worker = arg;
+    struct world *world = worker->world;
+    struct errors_detail none = { 0 };
+
+    if (detail == NULL)
+        console_say(world->services.console,
+                    "fsdprun: rank %d: its error file cannot be read: no answer of the disk", worker->rank);
+    report(world, worker, detail != NULL ? detail : &none);
+    world_proceed(world);
+}
+
+void world_explain(struct world *world, struct worker *worker)
+{
+    struct error_reader *reader = world->services.error_reader;
+    struct errors_detail detail = { 0 };
+    char path[RUNDIR_PATH_BYTES];
+
+    world->n_unreported++;
+    if ((worker->death.kind == DEATH_EXIT || worker->death.kind == DEATH_SIGNAL) &&
+        worker_error_file(world->config, world->services.rundir, world->plan.generation, worker, path,
+                          sizeof path)) {
+        if (reader != NULL && error_reader_ask(reader, path, on_error_file, worker))
+            return;
+        if (reader == NULL)
+            (void)error_file_read(&detail, path);
+    }
+    report(world, worker, &detail);
 }

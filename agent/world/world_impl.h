@@ -60,7 +60,7 @@ struct world {
     enum world_state state;
     /* workers of the generation; their handles are closed before the next generation begins */
     struct worker *workers;
-    int n_live, n_worker_handles;
+    int n_live, n_unreported, n_worker_handles;
     struct link_server *links;
     struct link_kept kept;     /* for the workers of later generations */
     struct segments *segments; /* memory for the workers' snapshots, in every generation; NULL: none */
@@ -194,11 +194,11 @@ size_t world_spared(const struct world *world, const pid_t **pids);
 /** If the worker has ended, reap it and handle its end. */
 void world_look_at_worker(struct world *world, struct worker *worker);
 /**
- * Find out what this node knows about the end of a worker: its last lines, its error file, the OOM killer.
- * Fills in `detail`, and may change worker->death (when it raised the exception, and its message). False:
- * `detail` is empty.
+ * Report the end of a worker, with what this node knows about it: its last lines, its error file, the OOM
+ * killer. With an error_reader, the report may come later, but before WE_REAPED. Posts that after the report,
+ * if no worker is left.
  */
-bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail);
+void world_explain(struct world *world, struct worker *worker);
 /** Stop watching the worker and its pidfd, which a close callback closes. Once for each started worker. */
 void world_stop_watching(struct worker *worker);
 

@@ -8,6 +8,7 @@
 #include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
 #include "agent/placement/gpu_watch.h"
+#include "agent/record/error_reader.h"
 #include "agent/world/world_impl.h"
 
 enum { SWEEP_EVERY_MS = 10 };
@@ -188,6 +189,8 @@ static void leave_all_behind(struct world *world)
 /* Report the processes that cannot be killed, and go on without them. */
 void world_abandon(struct world *world)
 {
+    if (world->services.error_reader != NULL)
+        error_reader_give_up(world->services.error_reader);
     leave_all_behind(world);
     if (world->n_left > 0)
         world->reporter.unkilled(world->reporter.to, world->n_left);

@@ -108,9 +108,6 @@ static void keep_flight(const struct world *world, const struct worker *worker)
 
 static void worker_exited(struct world *world, struct worker *worker, const siginfo_t *info)
 {
-    struct errors_detail detail;
-    bool known = false;
-
     world_look_at_start(world); /* it may end before the first look */
     (void)worker_executed(worker, world->services.os, world->config);
     /* If the guard has killed it because the lease is over, its end is not the cause of a failure. */
@@ -120,20 +117,16 @@ static void worker_exited(struct world *world, struct worker *worker, const sigi
     if (worker->death.kind != DEATH_NONE)
         keep_flight(world, worker);
     timer_pipe_drop(world->timers, (pid_t)worker->death.pid);
-    if (!worker->refused) /* else no program has run */
-        known = world_explain(world, worker, &detail);
     /* only now, because this still delivers the worker's last events and reports */
     link_server_drop(world->links, worker->local_rank);
     record_exit(world, worker);
     world_stop_watching(worker);
     world->n_live--;
-    world_report(world, &worker->death, known ? &detail : NULL);
     if (first_cause_blames_another(&worker->death))
         world_post(world, WE_PEER_LOST);
     else if (worker->death.kind != DEATH_NONE)
         world_post(world, WE_FAILED);
-    if (world->n_live == 0)
-        world_post(world, WE_REAPED);
+    world_explain(world, worker);
 }
 
 void world_look_at_worker(struct world *world, struct worker *worker)

@@ -61,6 +61,7 @@ tiny_job "$WORK/job.yaml"
 both job "$WORK/job.yaml" --nproc-per-node 1 --set run.dir="$disk" --set run.name=job --set train.steps=1000 \
   --set launch.threads=1
 forms job has_logged "$disk/job" 0 6
+echo '{"message": "what it said"}' > "$disk/again/attempt_0/1/error.json"
 
 freeze
 touch event.one again.die logs.on
@@ -82,6 +83,8 @@ check_ends "both end with 0 after the restart" "0 0" again-0 again-1
 check_ends "both end with 0 after the take-over" "0 0" taken-2 taken-3
 check_eq "and have started nothing again" 5 "$(wc -l < taken.started)"
 check_eq "it was one restart" 1 "$(grep -c '"event": *"restart"' "$disk/again/events.jsonl")"
+check_match "whose reason was read while the disk took nothing" "what it said" \
+  "$(grep '"event": *"failure"' "$disk/again/events.jsonl")"
 check_ends "both end with 0 once the logs take lines again" "0 0" logs-0 logs-1
 for rank in 0 1; do
   check_eq "the log of rank $rank has every line" "before after" \
@@ -92,10 +95,28 @@ check_ends "the job ends with 0" "0 0" job-0 job-1
 check_eq "each of its steps is there once" 1000 "$(figures "$disk/job" | wc -l)"
 check_eq "it has started no generation again" 0 "$(grep -c '"event": *"restart"' "$disk/job/events.jsonl")"
 
-# The run directory of node 1 does not answer when a generation begins for the first time.
 mkdir hang
 "$TOY/hang_fuse" hang mounted & fuse=$!
 if wait_until 5 test -e mounted -o ! -d "/proc/$fuse/fd"; [ -e mounted ]; then
+  # The error file of rank 1 does not answer, in two generations: its path leads to the file system that hangs. Rank 0
+  # fails later, and is reported first.
+  both late --max-restarts 1 --run-dir "$WORK/late" -- "$TOY/toy" touch=late.started rank=1 gen=0 wait=late.die \
+    rank=1 gen=0 exit=3 rank=1 wait=late.die1 rank=1 exit=3 wait=late.died exit=4
+  forms late lines late.started 2
+  ln -s "$PWD/hang/error.json" late/attempt_0/1/error.json
+  touch late.die
+  check "an error file that does not answer holds up no restart" wait_until 5 lines late.started 4
+  check "it was asked for" lines mounted 1
+  check "and the rank is named" has late-1 "rank 1: its error file cannot be read: no answer of the disk"
+  ln -s "$PWD/hang/error.json" late/attempt_1/1/error.json
+  touch late.die1
+  died=$(awk '$1 == 1 { pid = $2 } END { print pid }' late.started)
+  wait_until 5 test ! -e "/proc/$died"
+  touch late.died
+  check "nor does it hold up the end" wait_until 10 test -e late-0.rc -a -e late-1.rc
+  check_eq "and what is reported late still came first" "3 3" "$(rcs late-0 late-1)"
+
+  # The run directory of node 1 does not answer when a generation begins for the first time.
   port=$((port + 1))
   agent open 0 --arbiter none --run-dir "$WORK/open" -- "$TOY/toy" touch=open.started wait=open.go
   wait_until 30 has open-0 "this node hosts"
@@ -107,7 +128,7 @@ if wait_until 5 test -e mounted -o ! -d "/proc/$fuse/fd"; [ -e mounted ]; then
   check_ends "a directory that fails ends both" "74 74" open-0 open-1
   check "... and the host says which" has open-0 "rank 1 .*hang"
 else
-  skip "a run directory that cannot be opened" "needs root and /dev/fuse"
+  skip "an error file that does not answer, and a run directory that cannot be opened" "needs root and /dev/fuse"
 fi
 
 # A program whose exec waits. The kernel makes it wait for the holder of a lease on the file, for 45 s at
