@@ -85,7 +85,7 @@ static bool receive_answer(int fd, int patience_ms, struct frame_parser *parser,
     return false;
 }
 
-/* Adds the jobs that the agent names. */
+/* Adds the jobs that the agent names. A folder that is refused hides only the jobs that are in it. */
 static enum fsdp_status add_jobs(struct registry_list *list, const char *path, uid_t owner,
                                  const struct frame *answer, struct fsdp_err *err)
 {
@@ -99,9 +99,14 @@ static enum fsdp_status add_jobs(struct registry_list *list, const char *path, u
     if (answer->type == CONTROL_REFUSED &&
         control_decode_words(answer->payload, answer->size, &number, words, sizeof words))
         return fsdp_fail(err, FSDP_ERR_PEER, "the agent at %s refuses: %s", path, words);
-    while (more > 0 && status == FSDP_OK &&
-           (more = control_take_place(answer->payload, answer->size, &at, &place)) > 0)
-        status = registry_add(list, owner, (pid_t)place.pid, place.runtime_dir, place.temporary, err);
+    while (more > 0 && (status == FSDP_OK || status == FSDP_ERR_CONFIG) &&
+           (more = control_take_place(answer->payload, answer->size, &at, &place)) > 0) {
+        const enum fsdp_status one =
+            registry_add(list, owner, (pid_t)place.pid, place.runtime_dir, place.temporary, err);
+
+        if (one != FSDP_OK)
+            status = one;
+    }
     return more < 0 ? fsdp_fail(err, FSDP_ERR_PEER, "the agent at %s says what no agent says", path) : status;
 }
 
@@ -164,8 +169,12 @@ enum fsdp_status agent_jobs_read(struct registry_list *list, const char *agent, 
         status = registry_read(list, err);
         agent = agent_of_environment();
     }
-    if (status == FSDP_OK && agent != NULL)
-        status = ask(list, agent, is_alone, patience_ms, err);
+    if ((status == FSDP_OK || status == FSDP_ERR_CONFIG) && agent != NULL) {
+        const enum fsdp_status asked = ask(list, agent, is_alone, patience_ms, err);
+
+        if (asked != FSDP_OK)
+            status = asked;
+    }
     if (status == FSDP_OK || run == NULL || stat(run, &at) < 0 || !S_ISDIR(at.st_mode))
         return status;
     fsdp_err_clear(err);

@@ -34,6 +34,7 @@ enum fsdp_status agent_connect(const char *path, int *fd, uid_t *owner, struct f
  * Root may ask another user's agent with `agent`, and is that user from then on. FSDPRUN_AGENT must name one
  * of this user's or of root.
  * Errors as registry_read() and agent_connect(), and:
+ *   FSDP_ERR_CONFIG  a folder of the registry is refused; the list has all jobs that are not in it
  *   FSDP_ERR_PEER  the agent does not answer, refuses, or says what no agent says; the list has this user's
  *                  own jobs if they were asked for
  * registry_list_fini() releases the list, also after an error.

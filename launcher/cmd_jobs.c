@@ -273,12 +273,14 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     const bool takes_run = what_takes_run(command);
     enum fsdp_status found =
         agent_jobs_read(&list, words->agent, takes_run ? words->job : NULL, AGENT_PATIENCE_MS, err);
+    const bool is_refused = found == FSDP_ERR_CONFIG;
     /* the agent of FSDPRUN_AGENT does not answer: one's own jobs are there all the same */
-    const bool is_partial = found == FSDP_ERR_PEER && words->agent == NULL;
-    int status = exit_status_of(found);
+    const bool is_partial = is_refused || (found == FSDP_ERR_PEER && words->agent == NULL);
+    const int partial_status = exit_status_of(found);
+    int status = partial_status;
 
     if (is_partial) {
-        say(err_out, "fsdprun %s: FSDPRUN_AGENT: %s", command->name, err->message);
+        say(err_out, "fsdprun %s: %s%s", command->name, is_refused ? "" : "FSDPRUN_AGENT: ", err->message);
         fsdp_err_clear(err);
         found = FSDP_OK;
     }
@@ -290,13 +292,14 @@ static int run(const struct subcommand *command, const struct job_words *words, 
             strcmp(command->name, "top") != 0)
             name_lost(&list, err_out);
         if (status == 0 && is_partial)
-            status = FSDP_EXIT_PEER;
+            status = partial_status;
     } else if (found == FSDP_OK) {
         if (takes_run)
             found = jobs_find_run(&run, &list, words->job, err);
         else
             found = jobs_find(&job, &list, words->job, err);
-        status = exit_status_of_request(found);
+        /* a job that is not found may be in the folder that is refused */
+        status = is_refused && found == FSDP_ERR_NOT_FOUND ? partial_status : exit_status_of_request(found);
         if (found == FSDP_OK)
             status = run_on(command, &list, job, words, out, err_out, err);
     }

@@ -17,7 +17,8 @@
  *   2        bad usage, or several jobs have that name or prefix
  *   66       there is no such job, or it keeps no such file
  *   74       the registry of jobs cannot be read
- *   78       the registry of jobs was refused, because others could write to it
+ *   78       a folder of the registry was refused, because others could write to it: a list lacks the jobs
+ *            that are in it, and JOB or RUN is not among the others
  *   75       the job does not answer, or cannot do that now; or no agent answers at the socket
  *   other    for stop and restart: the exit status of the job, see their help pages
  */

@@ -81,8 +81,10 @@ static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fs
     *status = agent_jobs_read(&list, watch->agent, NULL,
                               watch->began ? AGENT_WATCH_PATIENCE_MS : AGENT_PATIENCE_MS, err);
     gone = *status == FSDP_ERR_PEER && (watch->began || watch->agent == NULL);
-    if (gone)
+    if (gone || *status == FSDP_ERR_CONFIG) { /* the list has all other jobs */
         *status = FSDP_OK;
+        fsdp_err_clear(err);
+    }
     if (agent_jobs_are_asked(watch->agent))
         watch->ask_ms = clock_now_ms() + (gone ? ASK_GONE_MS : ASK_AGENT_MS);
     if (*status == FSDP_OK && (jobs = calloc(list.n + watch->n + 1, sizeof *jobs)) == NULL)

@@ -22,7 +22,7 @@ struct pollfd;
  *   word   DESK_WATCH or DESK_WATCH_ALL
  *   only   the one job to follow; NULL: all jobs
  *   agent  which jobs there are, as for agent_jobs_read(); borrowed
- *   FSDP_ERR_CONFIG  the registry is refused (agent/desk/registry.h)
+ * A folder of the registry that is refused is left out (agent/desk/registry.h).
  *   FSDP_ERR_IO      the registry cannot be read or watched
  */
 enum fsdp_status job_watch_create(struct job_watch **out, enum desk_word word,

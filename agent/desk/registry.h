@@ -103,7 +103,7 @@ struct registry_list {
 /**
  * Read the registry, and remove what runs have left that are gone. registry_list_fini() releases the list,
  * also after an error.
- *   FSDP_ERR_CONFIG  a folder is refused
+ *   FSDP_ERR_CONFIG  a folder is refused; the list has what is in the other one
  *   FSDP_ERR_IO      the system refuses something
  *   FSDP_ERR_NOMEM   no memory
  */

@@ -281,9 +281,13 @@ enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err)
     enum fsdp_status status = FSDP_OK;
 
     *list = (struct registry_list){ 0 };
-    for (int i = 0; i < REGISTRY_FOLDERS && status == FSDP_OK; i++)
-        if (registry_folder_path(i, path))
-            status = read_folder(list, path, geteuid(), 0, err);
+    for (int i = 0; i < REGISTRY_FOLDERS && (status == FSDP_OK || status == FSDP_ERR_CONFIG); i++) {
+        const enum fsdp_status one =
+            registry_folder_path(i, path) ? read_folder(list, path, geteuid(), 0, err) : FSDP_OK;
+
+        if (one != FSDP_OK)
+            status = one;
+    }
     if (list->n > 1)
         qsort(list->jobs, list->n, sizeof *list->jobs, compare_age);
     if (list->n_lost > 1)

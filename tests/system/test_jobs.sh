@@ -278,6 +278,11 @@ check_match "which is said" "symbolic link" "$(cat err)"
 check_status "a run goes on without it" 0 "$F" "$T"
 check_match "and says that it is not listed" "ps. does not show this run.*symbolic link" "$(cat err)"
 check_eq "nothing was written through the link" "" "$(ls elsewhere)"
+env -u XDG_RUNTIME_DIR "$F" "$T" hang > below.out 2>&1 & pid=$!
+wait_until 20 is_listed
+check_eq "a job that is in the other folder is listed, and stopped" "78 $pid 0" \
+  "$("$F" ps -q 2> /dev/null > listed; echo $? $(cat listed)) $("$F" stop toy 2> /dev/null; echo $?)"
+wait "$pid"
 rm "$REGISTRY"
 if [ "$(id -u)" = 0 ]; then
   mkdir -m 700 "$REGISTRY"; chown 65534 "$REGISTRY"

@@ -41,6 +41,22 @@ kill "$watcher"
 touch go-later
 wait "$later"
 wait_until 20 lines_are up 1
+# each job has its folder: one that is refused hides no job of another
+mkdir -m 700 refused
+env XDG_RUNTIME_DIR="$WORK/refused" "$F" --agent "$S" --rdzv-id hidden "$TOY/toy" hang > hidden.out 2>&1 & hidden=$!
+check "two jobs, in two folders" wait_until 20 agent_has 2
+chmod 750 refused/fsdprun
+check_status "a folder that is refused leaves ps its status" 78 "$F" ps -q --agent "$S"
+check_eq "but lists the jobs of the others, and says so in one line" "$id 1" "$(cat out) $(grep -c "refused/fsdprun is refused" err)"
+check_eq "... and in no other" 1 "$(wc -l < err)"
+check_status "a job of another folder is found" 0 "$F" status --agent "$S" toy
+check_status "one of that folder is not, for that reason" 78 "$F" stop --agent "$S" hidden
+"$F" ps --watch --agent "$S" > watched 2> watched.err & watcher=$!
+check "ps --watch shows the others too" wait_until 20 grep -q "^$id " watched
+kill "$watcher"
+chmod 700 refused/fsdprun
+check_status "once it is mended the job is there" 0 "$F" stop --agent "$S" hidden
+wait "$hidden"
 check_status "restart reaches it" 0 "$F" restart --agent "$S" "$id"
 check "and its rank is started again" wait_until 20 lines_are up 2
 "$F" status -w --agent "$S" "$id" > watched 2>&1 & watcher=$!

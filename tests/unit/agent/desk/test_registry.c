@@ -272,6 +272,21 @@ Test(registry, a_file_in_its_place_is_refused)
     refuse();
 }
 
+Test(registry, a_folder_that_is_refused_does_not_hide_the_other_one)
+{
+    unsetenv("XDG_RUNTIME_DIR");
+    const pid_t other = other_enters("1", "one", 1);
+    setenv("XDG_RUNTIME_DIR", scratch, 1);
+    cr_assert_eq(symlink("elsewhere", scratch_path("fsdprun")), 0);
+
+    cr_assert(eq(int, registry_read(&list, &err), FSDP_ERR_CONFIG));
+
+    cr_assert_not_null(strstr(err.message, "symbolic link"));
+    cr_assert(eq(sz, list.n, 1));
+    cr_assert(eq(str, list.jobs[0].name, "one"));
+    kill_other(other);
+}
+
 Test(registry, without_a_runtime_directory_it_is_below_the_temporary_one)
 {
     char want[64];
