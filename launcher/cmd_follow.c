@@ -4,7 +4,6 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +133,7 @@ static enum fsdp_status take_index(struct reader *reader, const char *folder, co
 
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
         return FSDP_OK;
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fd = file_open_regular(path);
     if (fd < 0)
         return FSDP_OK;
     if (file_read(fd, INDEX_BYTES, &text, &length) != FSDP_OK)

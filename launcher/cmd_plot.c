@@ -14,7 +14,7 @@
 
 enum { PATH_BYTES = REGISTRY_PATH_BYTES + 64, DEFAULT_COLUMNS = 80, LINES = 12 };
 
-/* Calls `take` with every line of the file `name` of the run. A file that does not exist has no lines. */
+/* Calls `take` with every line of the file `name` of the run. What is no regular file has no lines. */
 static void read_lines(struct plot *plot, const char *run, const char *name,
                        void (*take)(struct plot *plot, const char *line, size_t length))
 {
@@ -22,11 +22,16 @@ static void read_lines(struct plot *plot, const char *run, const char *name,
     size_t size = 0;
     ssize_t n;
     FILE *file;
+    int fd;
 
     snprintf(path, sizeof path, "%s/%s", run, name);
-    file = fopen(path, "re");
-    if (file == NULL)
+    fd = file_open_regular(path);
+    file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (file == NULL) {
+        if (fd >= 0)
+            close(fd);
         return;
+    }
     while ((n = getline(&line, &size, file)) > 0)
         take(plot, line, (size_t)n - (line[n - 1] == '\n'));
     free(line);

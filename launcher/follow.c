@@ -1,7 +1,6 @@
 #include "launcher/follow.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -213,14 +212,10 @@ static int open_number(const struct file *file, int number, ino_t *inode)
     int fd;
 
     snprintf(path, sizeof path, number == 0 ? "%s" : "%s.%d", file->path, number);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 && fstat(fd, &at) == 0 && S_ISREG(at.st_mode)) {
+    fd = file_open_regular(path);
+    if (fd >= 0 && fstat(fd, &at) == 0)
         *inode = at.st_ino;
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    return fd;
 }
 
 /*

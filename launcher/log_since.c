@@ -1,7 +1,6 @@
 #include "launcher/log_since.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -131,7 +130,7 @@ static void go_to_line(const char *path, ino_t inode, off_t *offset)
         ssize_t n;
 
         snprintf(name, sizeof name, number == 0 ? "%s" : "%s.%d", path, number);
-        fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        fd = file_open_regular(name);
         if (fd < 0)
             return;
         same = fstat(fd, &at) == 0 && at.st_ino == inode;
@@ -159,7 +158,7 @@ void log_since_find(const char *path, int64_t since_ms, ino_t *inode, off_t *off
     if (stat(path, &at) < 0)
         return; /* the log does not exist yet, so all of it is wanted */
     if (log_times_path(name, sizeof name, path))
-        fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        fd = file_open_regular(name);
     if (fd >= 0 && file_read(fd, TIMES_BYTES, &text, &length) != FSDP_OK)
         text = NULL;
     if (fd >= 0)

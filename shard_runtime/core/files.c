@@ -1,8 +1,10 @@
 #include "shard_runtime/core/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -48,6 +50,18 @@ enum fsdp_status file_read(int fd, size_t limit, char **text, size_t *length)
 done:
     free(bytes); /* free() preserves errno */
     return status;
+}
+
+int file_open_regular(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat at;
+
+    if (fd < 0 || (fstat(fd, &at) == 0 && S_ISREG(at.st_mode)))
+        return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
 }
 
 bool file_write(int fd, const void *bytes, size_t size)

@@ -25,6 +25,13 @@
  */
 enum fsdp_status file_read(int fd, size_t limit, char **text, size_t *length);
 
+/**
+ * Opens the regular file at `path` for reading; symbolic links are followed. It never waits: a FIFO, a device
+ * or a directory in its place is refused. Returns the descriptor, which is the caller's, or -1 with errno
+ * (EINVAL: it is no regular file). Any thread may call it.
+ */
+int file_open_regular(const char *path);
+
 enum { FILE_REMOTE_WORDS_BYTES = 512 };
 
 /**

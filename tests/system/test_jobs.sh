@@ -104,6 +104,15 @@ check_match "is named" "temporary has no such files" "$(cat err)"
 check_status "... by events too" 66 "$F" events "$WORK/temporary"
 check_status "a name that means neither job nor directory" 66 "$F" logs nothing
 check_match "is said to be neither" "nothing is no run directory, and no job of that name runs here" "$(cat err)"
+cp -r "$run" odd
+index=$(find odd -name index.jsonl | head -n 1)
+for file in odd/events.jsonl "${index%/*}"/*/stdout.log; do rm "$file" && mkfifo "$file"; done
+mkfifo "${index%/*}/index.node1.jsonl" "${index%/*}/index.node2.jsonl"
+exec 9<> "${index%/*}/index.node1.jsonl"
+check_eq "logs reads no FIFO in place of an index or a log, also if it has a writer" "0 [rank 0]: two" \
+  "$(timeout 60 "$F" logs --rank 0 odd > odd.out 2> odd.err; echo $? $(sort -u odd.err))"
+check_eq "... nor events in place of its file" 0 "$(timeout 60 "$F" events -f odd; echo $?)"
+exec 9>&-
 "$F" --log-dir logs -r 3 "$T" say=early wait=go say=late hang > since.out 2>&1 & pid=$!
 wait_until 20 is_listed
 has_printed() { "$F" logs toy 2> /dev/null | grep -q "$1"; }

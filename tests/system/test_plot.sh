@@ -37,5 +37,11 @@ check_match "which is said" "nothing is no run directory" "$(cat err)"
 mkdir empty
 check_status "a directory without metrics" 66 "$F" plot empty
 check_match "which is said" "empty has no metrics.jsonl" "$(cat err)"
+mkdir odd && mkfifo odd/metrics.jsonl odd/events.jsonl
+check_status "a FIFO in place of the metrics is not waited for" 66 timeout 60 "$F" plot odd
+rm odd/metrics.jsonl && ln -s /dev/zero odd/metrics.jsonl
+check_status "nor is a device read" 66 timeout 60 "$F" plot odd
+rm odd/metrics.jsonl && cp calm/metrics.jsonl odd
+check_eq "with a FIFO in place of the events the steps are drawn" "$("$F" plot --json calm)" "$(timeout 60 "$F" plot --json odd)"
 check_status "a picture that cannot be written" 74 "$F" plot --svg no/such/x.svg runs/tiny
 check_status "without a run: bad usage" 2 "$F" plot

@@ -1,9 +1,11 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shard_runtime/core/alloc.h"
@@ -69,4 +71,25 @@ Test(files, a_failure_leaves_no_text_and_says_why)
     alloc_fail_nth(0);
     close(folder);
     close(fd);
+}
+
+Test(files, only_a_regular_file_is_opened_and_nothing_is_waited_for, .timeout = 60)
+{
+    char folder[] = "/tmp/fsdp_files_XXXXXX", path[64];
+    int fd;
+
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/x", folder);
+
+    cr_assert(file_open_regular(path) == -1 && errno == ENOENT);
+    cr_assert(mkfifo(path, 0600) == 0);
+    cr_assert(file_open_regular(path) == -1 && errno == EINVAL);
+    cr_assert(unlink(path) == 0);
+    cr_assert(file_open_regular(folder) == -1 && errno == EINVAL);
+    cr_assert(file_open_regular("/dev/zero") == -1 && errno == EINVAL);
+    cr_assert(close(open(path, O_WRONLY | O_CREAT, 0600)) == 0);
+    fd = file_open_regular(path);
+    cr_assert(fd >= 0);
+    close(fd);
+    cr_assert(unlink(path) == 0 && rmdir(folder) == 0);
 }
