@@ -42,11 +42,8 @@ bool registry_folder_path(int i, char *path)
 
 bool registry_folder_of(uid_t owner, const char *runtime_dir, const char *temporary, char *path)
 {
-    struct stat at;
-
-    if (stat(temporary, &at) < 0 || !S_ISDIR(at.st_mode)) /* as rundir_temporary() of that user */
-        temporary = "/tmp";
-    return path_at(0, owner, runtime_dir, temporary, path) || path_at(1, owner, runtime_dir, temporary, path);
+    return path_at(0, owner, runtime_dir, NULL, path) ||
+           path_at(1, owner, NULL, rundir_temporary_of(temporary), path);
 }
 
 enum fsdp_status registry_folder_open(const char *path, bool create, uid_t owner, int *fd,

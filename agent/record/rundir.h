@@ -61,10 +61,14 @@ enum fsdp_status rundir_job_path(char *path, const char *dir, const char *name, 
 enum fsdp_status rundir_named_path(char *path, const char *dir, struct fsdp_err *err);
 
 /**
- * Returns TMPDIR if it names a folder that can be written to, else "/tmp". A job may have the TMPDIR of
- * another node, which does not exist here.
+ * Returns TMPDIR if it is the absolute path of a folder that can be written to, else "/tmp". A job may have
+ * the TMPDIR of another node, which does not exist here. A relative path means another folder in each
+ * process.
  */
 const char *rundir_temporary(void);
+
+/** Does the same for the TMPDIR of another process of this user. NULL or "": it is not set. */
+const char *rundir_temporary_of(const char *named);
 
 /**
  * Create the folder `path` and those that lead to it, where they are missing (0777 & ~umask).

@@ -89,15 +89,19 @@ enum fsdp_status rundir_make_folders(const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-const char *rundir_temporary(void)
+const char *rundir_temporary_of(const char *named)
 {
-    const char *named = getenv("TMPDIR");
     struct stat stat_of;
 
-    return named != NULL && stat(named, &stat_of) == 0 && S_ISDIR(stat_of.st_mode) &&
+    return named != NULL && named[0] == '/' && stat(named, &stat_of) == 0 && S_ISDIR(stat_of.st_mode) &&
                    access(named, W_OK | X_OK) == 0
                ? named
                : "/tmp";
+}
+
+const char *rundir_temporary(void)
+{
+    return rundir_temporary_of(getenv("TMPDIR"));
 }
 
 /* "<run id>_<eight random letters>" as one name of a file. False: the system gives no random bytes. */

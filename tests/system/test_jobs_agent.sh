@@ -41,6 +41,12 @@ kill "$watcher"
 touch go-later
 wait "$later"
 wait_until 20 lines_are up 1
+# a TMPDIR that the job does not take, because each process would find another folder there
+(cd far && exec env -u XDG_RUNTIME_DIR TMPDIR=. "$F" --agent "$S" --rdzv-id relative "$TOY/toy" hang > ../relative.out 2>&1) & relative=$!
+check "a job with a relative TMPDIR is listed" wait_until 20 agent_has 2
+check_eq "and has left nothing there" "fsdprun" "$(ls far)"
+check_status "and stopped" 0 "$F" stop --agent "$S" relative
+wait "$relative"
 # each job has its folder: one that is refused hides no job of another
 mkdir -m 700 refused
 env XDG_RUNTIME_DIR="$WORK/refused" "$F" --agent "$S" --rdzv-id hidden "$TOY/toy" hang > hidden.out 2>&1 & hidden=$!
@@ -84,6 +90,12 @@ if [ "$(id -u)" = 0 ] && "${as_other[@]}" test -x "$F"; then
   chown 65533 "${entry%/*}/$id.00000001.json"
   check_eq "but no link and no entry that no run holds" "$id" "$("$F" ps -q --agent "$O")"
   check "and removes nothing of that user's" test -e "${entry%/*}/$id.00000001.json"
+  mkdir -m 500 other/shut && chown 65533 other/shut
+  "${as_other[@]}" env -u XDG_RUNTIME_DIR TMPDIR="$WORK/other/shut" "$F" --agent "$O" --rdzv-id shut "$TOY/toy" hang > shut.out 2>&1 & shut=$!
+  is_shut() { "$F" ps --names --agent "$O" | grep -qx shut; }
+  check "a job whose TMPDIR it may not write to is listed" wait_until 20 is_shut
+  "$F" stop --agent "$O" shut
+  wait "$shut"
   # what the user writes there leads to a file of root's
   index=$(find other/ran -name index.jsonl)
   sed 's|"stdout": *"[^"]*"|"stdout": "../../../../../../../../../../../../etc/shadow"|' "$index" > leads && cat leads >> "$index"

@@ -389,6 +389,33 @@ Test(registry, a_job_of_an_agent_is_found_by_its_environment_and_its_process)
     kill_other(pids[1]);
 }
 
+/* What a job takes in place of such a TMPDIR, its readers take too. */
+Test(registry, a_job_with_a_relative_temporary_folder_is_found_from_every_directory)
+{
+    struct registry_job job = job_named("", "one", 1);
+    pid_t other;
+
+    snprintf(job.id, sizeof job.id, "%d", (int)job.pid);
+    unsetenv("XDG_RUNTIME_DIR");
+    cr_assert_eq(mkdir(scratch_path("below"), 0700), 0);
+    cr_assert_eq(chdir(scratch), 0);
+    setenv("TMPDIR", "below", 1);
+    other = other_enters_job(&job);
+    cr_assert_eq(chdir("/"), 0);
+
+    cr_assert(eq(int, registry_add(&list, geteuid(), getpid(), "", "below", &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 1));
+    registry_list_fini(&list);
+    cr_assert(eq(int, registry_add(&list, geteuid(), getpid(), "", "", &err), FSDP_OK));
+    cr_assert(eq(sz, list.n, 1));
+
+    cr_assert(eq(int, n_files(scratch_path("below")), 0));
+    registry_list_fini(&list);
+    kill_other(other);
+    setenv("XDG_RUNTIME_DIR", scratch, 1);
+    cr_assert(eq(int, registry_read(&list, &err), FSDP_OK)); /* removes what was left in /tmp */
+}
+
 Test(registry, of_another_user_only_what_that_user_owns_counts)
 {
     const pid_t other = other_enters("1", "one", 1);
