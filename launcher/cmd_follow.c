@@ -217,8 +217,8 @@ static enum fsdp_status find_files(struct reader *reader, struct fsdp_err *err)
     return for_each(reader, logs, is_generation, take_generation, err);
 }
 
-int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
-             FILE *err_out, struct fsdp_err *err)
+int cmd_logs(const struct registry_job *job, const struct job_words *words, struct logs_to_come come,
+             int ended_fd, FILE *out, FILE *err_out, struct fsdp_err *err)
 {
     struct reader reader = { .job = job,
                              .rank = words->rank,
@@ -253,12 +253,13 @@ int cmd_logs(const struct registry_job *job, const struct job_words *words, int 
     if (status == FSDP_OK)
         status = follow_print(reader.follow, true, err);
     follow_destroy(reader.follow);
-    if (status == FSDP_OK && reader.rank >= 0 && reader.most >= 0 && !reader.has_rank) {
+    if (status == FSDP_OK && reader.rank >= 0 && reader.most >= 0 && !reader.has_rank && !come.rank) {
         fsdp_fail(err, FSDP_ERR_CONFIG, "no rank %d ran here: the ranks are %d to %d", reader.rank,
                   reader.least, reader.most);
         return FSDP_EXIT_USAGE;
     }
-    if (status == FSDP_OK && !reader.any && (!words->follow || job->pid == 0))
+    if (status == FSDP_OK && !reader.any && !(come.all && (come.rank || words->rank < 0)) &&
+        (!words->follow || job->pid == 0))
         return refuse_without_directory(job, err);
     return exit_status_of(status);
 }

@@ -222,14 +222,38 @@ static int give_order(const struct registry_list *list, const struct registry_jo
     return status;
 }
 
+/* Asks a job that runs which files of its ranks are still to come. */
+static struct logs_to_come logs_to_come(const struct registry_list *list, const struct registry_job *job,
+                                        int rank)
+{
+    cJSON *view = job->pid > 0 ? jobs_ask_one(list, job, DESK_STATUS, NULL) : NULL;
+    const char *state = words_of(view, "state", "");
+    struct logs_to_come come = { .all = strcmp(state, "starting") == 0 || strcmp(state, "queued") == 0 };
+    const cJSON *worker;
+
+    come.rank = come.all && rank < number_of(view, "ranks", 0);
+    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(view, "workers"))
+    {
+        come.rank |= number_of(worker, "rank", -1) == rank;
+    }
+    cJSON_Delete(view);
+    return come;
+}
+
 static int read_files(const struct subcommand *command, const struct registry_list *list,
                       const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
                       struct fsdp_err *err)
 {
     const int ended_fd = words->follow && job->pid > 0 ? jobs_watch(list, job) : -1;
-    const int status = strcmp(command->name, "events") == 0
-                           ? cmd_events(job, words, ended_fd, out, err)
-                           : cmd_logs(job, words, ended_fd, out, err_out, err);
+    int status;
+
+    if (strcmp(command->name, "events") == 0) {
+        status = cmd_events(job, words, ended_fd, out, err);
+    } else {
+        const struct logs_to_come come = logs_to_come(list, job, words->rank);
+
+        status = cmd_logs(job, words, come, ended_fd, out, err_out, err);
+    }
 
     if (ended_fd >= 0)
         close(ended_fd);

@@ -36,12 +36,18 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out);
 /** Prints the lines of events.jsonl, with words->follow until the job has ended. Returns the exit status. */
 int cmd_events(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
                struct fsdp_err *err);
+/* What a job that runs says of logs that may not be there yet. All false: none is to come. */
+struct logs_to_come {
+    bool all;  /* no rank has started yet */
+    bool rank; /* the rank of --rank is one of the job's */
+};
+
 /**
  * Prints what the ranks have written: their stdout to `out`, their stderr to `err_out`. With words->follow it
- * goes on until the job has ended. Returns the exit status.
+ * goes on until the job has ended. Logs that are still to come are no error. Returns the exit status.
  */
-int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
-             FILE *err_out, struct fsdp_err *err);
+int cmd_logs(const struct registry_job *job, const struct job_words *words, struct logs_to_come come,
+             int ended_fd, FILE *out, FILE *err_out, struct fsdp_err *err);
 
 /** Plots the run (cmd_plot.c), as `words` asks. Returns the exit status. */
 int cmd_plot(const struct registry_job *job, const struct job_words *words, FILE *out, struct fsdp_err *err);

@@ -83,6 +83,11 @@ check "... and nothing on stderr" test ! -s logs.err
 check_status "a rank that the job has not" 2 "$F" logs --rank 7 toy
 check_match "is refused, with those that it has" "^fsdprun logs: no rank 7 ran here: the ranks are 0 to 1$" "$(cat err)"
 run=$(field run_dir)
+index=$(find "$run" -name index.jsonl)
+cp "$index" whole && grep '"rank": 0,' whole > "$index"
+check_eq "a rank of the job whose log is not there yet has no lines" 0 "$("$F" logs --rank 1 toy 2>&1; echo $?)"
+check_status "... but one that the job has not is still refused" 2 "$F" logs --rank 7 toy
+cp whole "$index"
 check_eq "a run directory means the job that runs there" "$("$F" logs toy 2> /dev/null)" "$("$F" logs "$run" 2> /dev/null)"
 "$F" logs -f "$run" > of_directory 2> /dev/null & by_directory=$!
 "$F" logs -f toy > followed 2>&1 & follower=$!
@@ -126,6 +131,14 @@ check_eq "--since leaves out what is older" "[rank 0]: late" "$("$F" logs --sinc
 check_eq "... and has what is younger" "[rank 0]: early [rank 0]: late" "$("$F" logs --since 1d toy | xargs)"
 check_status "a time that is none" 2 "$F" logs --since yesterday toy
 check_eq "... with -f too" "[rank 0]: late" "$(timeout 300 "$F" logs -f --since "$(date -u -d "@$since" +%FT%TZ)" toy 2> /dev/null | { read -r line; echo "$line"; "$F" stop toy > /dev/null; })"
+wait "$pid"
+
+# no rank has started yet
+"$F" --insecure --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:"$(port_block)" --log-dir logs -r 3 "$T" hang > early.out 2>&1 & pid=$!
+wait_until 20 is_listed
+check_eq "logs of a job that waits for a node: none yet, also of one rank" "0 0" "$("$F" logs toy 2>&1; echo $?) $("$F" logs --rank 1 toy 2>&1; echo $?)"
+check_status "a rank that it will not have" 66 "$F" logs --rank 7 toy
+"$F" stop toy
 wait "$pid"
 
 # a job

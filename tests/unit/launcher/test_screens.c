@@ -185,7 +185,10 @@ static void logs(const cJSON *all, const struct table_look *look, FILE *out)
 
     (void)all, (void)look;
     make_run(&job);
-    cr_expect(eq(int, cmd_logs(&job, &(struct job_words){ .rank = -1 }, -1, out, out, NULL), 0));
+    cr_expect(
+        eq(int,
+           cmd_logs(&job, &(struct job_words){ .rank = -1 }, (struct logs_to_come){ 0 }, -1, out, out, NULL),
+           0));
     remove_run(&job);
 }
 
