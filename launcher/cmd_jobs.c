@@ -207,10 +207,11 @@ static int judge(const cJSON *result, enum desk_word word, const struct registry
     return ended != 0 ? ended : FSDP_EXIT_PEER;
 }
 
-static int give_order(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
-                      bool json, FILE *out, struct fsdp_err *err)
+/* Waits for the end of an order. Returns the exit status. */
+static int end_order(struct jobs_order *order, const struct registry_job *job, enum desk_word word, bool json,
+                     FILE *out, struct fsdp_err *err)
 {
-    cJSON *result = jobs_order(list, job, word, err);
+    cJSON *result = jobs_order_end(order, job, err);
     int status;
 
     if (result == NULL)
@@ -220,6 +221,15 @@ static int give_order(const struct registry_list *list, const struct registry_jo
     status = judge(result, word, job, err);
     cJSON_Delete(result);
     return status;
+}
+
+static int give_order(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
+                      bool json, FILE *out, struct fsdp_err *err)
+{
+    struct jobs_order order;
+
+    jobs_order_begin(&order, list, job, word);
+    return end_order(&order, job, word, json, out, err);
 }
 
 /* Asks a job that runs which files of its ranks are still to come. */
@@ -279,13 +289,63 @@ static int run_on(const struct subcommand *command, const struct registry_list *
         return show_job(list, job, DESK_STATUS, words, out, err);
     if (strcmp(command->name, "inspect") == 0)
         return show_job(list, job, DESK_INSPECT, words, out, err);
-    if (strcmp(command->name, "stop") == 0)
-        return give_order(list, job, words->save ? DESK_SAVE : DESK_STOP, words->json, out, err);
     if (strcmp(command->name, "restart") == 0)
         return give_order(list, job, DESK_RESTART, words->json, out, err);
     if (strcmp(command->name, "plot") == 0)
         return cmd_plot(job, words, out, err);
     return read_files(command, list, job, words, out, err_out, err);
+}
+
+/* What a job is asked of which the user has given the word. */
+struct asked {
+    const struct registry_job *job; /* NULL: there is none of that name, or it was asked already */
+    struct jobs_order order;
+    int status;
+};
+
+/*
+ * Stops all jobs that the user named: asks all of them, and then waits for each. Prints a line for each that
+ * failed, and returns the status of the first that did.
+ *   missing  the status for a job that is not found
+ */
+static int stop_jobs(const struct subcommand *command, const struct registry_list *list,
+                     const struct job_words *words, int missing, FILE *out, FILE *err_out)
+{
+    const enum desk_word word = words->save ? DESK_SAVE : DESK_STOP;
+    const size_t n = 1 + words->n_others;
+    struct asked *all = calloc(n, sizeof *all);
+    struct fsdp_err err = { 0 };
+    int status = 0;
+
+    if (all == NULL)
+        return FSDP_EXIT_IO;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = i == 0 ? words->job : words->others[i - 1];
+        const enum fsdp_status found = jobs_find(&all[i].job, list, name, &err);
+
+        if (found != FSDP_OK) {
+            all[i].job = NULL;
+            all[i].status = found == FSDP_ERR_NOT_FOUND ? missing : exit_status_of_request(found);
+            say(err_out, "fsdprun %s: %s", command->name, err.message);
+            fsdp_err_clear(&err);
+        }
+        for (size_t k = 0; k < i; k++)
+            if (all[k].job == all[i].job)
+                all[i].job = NULL;
+        if (all[i].job != NULL)
+            jobs_order_begin(&all[i].order, list, all[i].job, word);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].job != NULL)
+            all[i].status = end_order(&all[i].order, all[i].job, word, words->json, out, &err);
+        if (err.status != FSDP_OK && all[i].status != 0)
+            say(err_out, "fsdprun %s: %s", command->name, err.message);
+        fsdp_err_clear(&err);
+        if (status == 0)
+            status = all[i].status;
+    }
+    free(all);
+    return status;
 }
 
 static int run(const struct subcommand *command, const struct job_words *words, FILE *out, FILE *err_out,
@@ -317,6 +377,9 @@ static int run(const struct subcommand *command, const struct job_words *words, 
             name_lost(&list, err_out);
         if (status == 0 && is_partial)
             status = partial_status;
+    } else if (found == FSDP_OK && what_takes_jobs(command)) {
+        status =
+            stop_jobs(command, &list, words, is_refused ? partial_status : FSDP_EXIT_INPUT, out, err_out);
     } else if (found == FSDP_OK) {
         if (takes_run)
             found = jobs_find_run(&run, &list, words->job, err);
@@ -349,5 +412,6 @@ int cmd_jobs(const struct subcommand *command, const char *agent, char *const *w
         status = run(command, &said, out, err_out, &err);
     if (status != 0 && err.status != FSDP_OK)
         say(err_out, "fsdprun %s: %s", command->name, err.message);
+    job_words_fini(&said);
     return status;
 }

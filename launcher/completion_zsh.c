@@ -134,9 +134,10 @@ static void put_zsh_jobs(FILE *out)
                                                            : ":rank:");
         }
         fprintf(out, "'--help[its page]'%s ;;\n",
-                !what_takes_job(command)  ? ""
-                : what_takes_run(command) ? " '1:run:_fsdprun_runs'"
-                                          : " '1:job:_fsdprun_jobs'");
+                !what_takes_job(command)   ? ""
+                : what_takes_run(command)  ? " '1:run:_fsdprun_runs'"
+                : what_takes_jobs(command) ? " '*:job:_fsdprun_jobs'"
+                                           : " '1:job:_fsdprun_jobs'");
     }
     put_zsh_ckpt(out);
     fputs("  esac\n}\n"

@@ -105,6 +105,10 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
                 out->agent = value;
             else if (read_rank(&out->rank, value, err) != FSDP_OK)
                 return FSDP_ERR_CONFIG;
+        } else if (out->job != NULL && out->job[0] != '\0' && what_takes_jobs(command)) {
+            if (out->others == NULL && (out->others = calloc((size_t)n, sizeof *out->others)) == NULL)
+                return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+            out->others[out->n_others++] = word;
         } else if (!takes_job || out->job != NULL) {
             return fsdp_fail(err, FSDP_ERR_CONFIG, "unexpected argument: %.60s", word);
         } else {
@@ -116,4 +120,10 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
         return fsdp_fail(err, FSDP_ERR_CONFIG, "which %s? fsdprun %s %s; `fsdprun ps` lists the jobs",
                          what_takes_run(command) ? "run" : "job", command->name, command->usage);
     return FSDP_OK;
+}
+
+void job_words_fini(struct job_words *words)
+{
+    free(words->others);
+    *words = (struct job_words){ 0 };
 }

@@ -3,13 +3,16 @@
 #define LAUNCHER_JOB_WORDS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <fsdp/status.h>
 
 #include "launcher/what.h"
 
 struct job_words {
-    const char *job; /* the word JOB or RUN; NULL: not given */
+    const char *job;     /* the word JOB or RUN; NULL: not given */
+    const char **others; /* (n_others) the words after it, of a command that takes several jobs; NULL: none */
+    size_t n_others;
     bool json, quiet, names, follow, save, wide, watch, help;
     int rank;          /* number of --rank; -1: all ranks */
     const char *svg;   /* file of --svg; NULL: not given */
@@ -24,5 +27,8 @@ struct job_words {
  */
 enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *command, char *const *words,
                                 int n, struct fsdp_err *err);
+
+/** Frees what job_words_read() has set, also after an error. */
+void job_words_fini(struct job_words *words);
 
 #endif

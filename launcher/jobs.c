@@ -268,29 +268,29 @@ static cJSON *await_result(struct talk *talk, int ended_fd)
     return last;
 }
 
-cJSON *jobs_order(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
-                  struct fsdp_err *err)
+void jobs_order_begin(struct jobs_order *order, const struct registry_list *list,
+                      const struct registry_job *job, enum desk_word word)
 {
     const int64_t until_ms = clock_now_ms() + JOBS_ANSWER_MS;
-    const int ended_fd = jobs_watch(list, job);
-    struct talk talk = { .fd = -1 };
-    cJSON *result = NULL;
+    struct talk *talk = &order->talk;
 
-    if (ended_fd < 0) {
-        silent(job, err);
-        return NULL;
-    }
-    while (talk.fd < 0 && !talk.over && clock_now_ms() < until_ms) {
-        talk_begin(&talk, list, job, word);
-        if (talk.fd < 0 && !talk.over)
+    *order = (struct jobs_order){ .talk.fd = -1, .ended_fd = jobs_watch(list, job) };
+    while (order->ended_fd >= 0 && talk->fd < 0 && !talk->over && clock_now_ms() < until_ms) {
+        talk_begin(talk, list, job, word);
+        if (talk->fd < 0 && !talk->over)
             poll(NULL, 0, AGAIN_MS);
     }
-    if (talk.fd >= 0)
-        result = await_result(&talk, ended_fd);
+}
+
+cJSON *jobs_order_end(struct jobs_order *order, const struct registry_job *job, struct fsdp_err *err)
+{
+    cJSON *result = order->talk.fd >= 0 ? await_result(&order->talk, order->ended_fd) : NULL;
+
     if (result == NULL)
         silent(job, err);
-    talk_end(&talk);
-    free(talk.bytes);
-    close(ended_fd);
+    talk_end(&order->talk);
+    free(order->talk.bytes);
+    if (order->ended_fd >= 0)
+        close(order->ended_fd);
     return result;
 }

@@ -9,6 +9,7 @@
 
 #include "agent/desk/desk.h"
 #include "agent/desk/registry.h"
+#include "launcher/talk.h"
 
 struct cJSON;
 
@@ -56,13 +57,22 @@ enum fsdp_status jobs_find_run(struct registry_job *out, const struct registry_l
 struct cJSON *jobs_ask_one(const struct registry_list *list, const struct registry_job *job,
                            enum desk_word word, struct fsdp_err *err);
 
+/* An order that was given to a job. */
+struct jobs_order {
+    struct talk talk;
+    int ended_fd; /* becomes readable when the fsdprun of the job has ended; -1: the job does not answer */
+};
+
+/** Gives an order to a job. jobs_order_end() must follow. */
+void jobs_order_begin(struct jobs_order *order, const struct registry_list *list,
+                      const struct registry_job *job, enum desk_word word);
+
 /**
- * Gives an order to a job, and waits until it is carried out. A stop is carried out when the job and its
- * fsdprun have ended, and a restart when the ranks run again. Returns the last object that the job sent, or
- * NULL with the reason in `err`.
+ * Waits until the order is carried out. A stop is carried out when the job and its fsdprun have ended, and a
+ * restart when the ranks run again. Returns the last object that the job sent, which the caller frees; or NULL
+ * with the reason in `err`. The order is over then.
  */
-struct cJSON *jobs_order(const struct registry_list *list, const struct registry_job *job,
-                         enum desk_word word, struct fsdp_err *err);
+struct cJSON *jobs_order_end(struct jobs_order *order, const struct registry_job *job, struct fsdp_err *err);
 
 /** Returns a descriptor that becomes readable when the fsdprun of the job ends; -1: it has ended already. */
 int jobs_watch(const struct registry_list *list, const struct registry_job *job);

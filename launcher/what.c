@@ -77,10 +77,12 @@ const struct subcommand what_subcommands[] = {
           AGENT,
           END },
       "Each line is an object of JSON, with and without --json.\n" },
-    { "stop", "end a job, and wait until it has ended", "[--save] [--json] [--agent SOCKET] JOB",
-      (const struct subcommand_option[]){ { 0, "save", NULL, "save a checkpoint first" }, JSON, AGENT, END },
+    { "stop", "end jobs, and wait until they have ended", "[--save] [--json] [--agent SOCKET] JOB...",
+      (const struct subcommand_option[]){
+          { 0, "save", NULL, "save a checkpoint first" }, JSON_LINES, AGENT, END },
       "Status: 0 when the job has ended; with --save when it has saved, or was complete.\n"
-      "Else the status of the job.\n" },
+      "Else the status of the job. All jobs are asked before the first is waited for; the status\n"
+      "is that of the first one, in the order of the words, for which it is not 0.\n" },
     { "restart", "begin another generation of a job", "[--json] [--agent SOCKET] JOB",
       (const struct subcommand_option[]){ JSON, AGENT, END },
       "The ranks of a job save and end, those of a program get TERM. Then all are started\n"
@@ -115,6 +117,11 @@ const struct subcommand *what_job_command(const char *name)
 bool what_takes_run(const struct subcommand *command)
 {
     return strstr(command->usage, "RUN") != NULL;
+}
+
+bool what_takes_jobs(const struct subcommand *command)
+{
+    return strstr(command->usage, "JOB...") != NULL;
 }
 
 bool what_takes_job(const struct subcommand *command)

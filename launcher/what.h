@@ -82,6 +82,8 @@ const struct subcommand *what_job_command(const char *name);
 
 /** Does the command take a JOB or a RUN? A RUN may be the name of a job. */
 bool what_takes_job(const struct subcommand *command);
+/** Does it take one JOB or more? */
+bool what_takes_jobs(const struct subcommand *command);
 /** Does it take a RUN? */
 bool what_takes_run(const struct subcommand *command);
 

@@ -174,6 +174,14 @@ check_match "with both named" "$first \(alpha\), $second \(alpine\)" "$(cat err)
 check_status "a prefix of one is not" 0 "$F" status alph
 check_eq "the oldest comes first" "$first $second" "$("$F" ps -q | xargs)"
 
+# several at once
+hanging f --rdzv-id several-1 --shutdown-timeout 600; third=$pid
+hanging g --rdzv-id several-2; fourth=$pid
+check_status "stop of several: the status is that of the first that failed" 66 "$F" stop --json several-1 nothing "$fourth" several-1
+check_eq "all others have ended, each with an object, in the order of the words" "143 143 2" \
+  "$(wait "$third"; echo $?) $(wait "$fourth"; echo $?) $(grep -c '"ended":143' out)"
+check_match "the one that is not there is said" "^fsdprun stop: no job nothing runs here" "$(cat err)"
+
 # crashes
 kill -KILL "$(pgrep -P "$second" -x fsdprun-agent)"
 wait "$second"

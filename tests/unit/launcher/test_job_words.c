@@ -47,6 +47,17 @@ Test(job_words, options_stand_before_and_after_the_job)
     cr_assert(said.quiet && said.names && said.json && said.job == NULL && said.agent == NULL);
 }
 
+Test(job_words, stop_takes_several_jobs)
+{
+    accepts("stop a --save b -- -c");
+    cr_assert(eq(sz, said.n_others, 2));
+    cr_assert(said.save && strcmp(said.job, "a") == 0);
+    cr_assert(eq(str, (char *)said.others[0], "b"));
+    cr_assert(eq(str, (char *)said.others[1], "-c"));
+    job_words_fini(&said);
+    refuses("logs a b", "unexpected argument: b");
+}
+
 Test(job_words, without_a_rank_all_are_meant)
 {
     accepts("logs x");
