@@ -241,6 +241,10 @@ int cmd_logs(const struct registry_job *job, const struct job_words *words, stru
         follow_since(reader.follow, since_ms);
     if (status == FSDP_OK && words->json)
         follow_as_json(reader.follow);
+    if (status == FSDP_OK && words->tail >= 0) {
+        status = find_files(&reader, err);
+        follow_tail(reader.follow, (size_t)words->tail);
+    }
     while (status == FSDP_OK && goes_on) {
         status = find_files(&reader, err);
         if (status == FSDP_OK)

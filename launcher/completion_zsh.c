@@ -131,6 +131,7 @@ static void put_zsh_jobs(FILE *out)
                     option->argument == NULL               ? ""
                     : completion_is_path(option->argument) ? ":file:_files"
                     : strcmp(option->argument, "T") == 0   ? ":time:"
+                    : strcmp(option->argument, "N") == 0   ? ":lines:"
                                                            : ":rank:");
         }
         fprintf(out, "'--help[its page]'%s ;;\n",

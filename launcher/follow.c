@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/log_since.h"
+#include "launcher/log_tail.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
 
@@ -23,6 +24,7 @@ struct file {
     off_t offset;
     char *part; /* (LINE_BYTES) a line that has begun but not ended; NULL: there was none yet */
     size_t n_part;
+    size_t n_tail; /* lines that follow_tail() has left to be printed */
 };
 
 struct follow {
@@ -102,6 +104,19 @@ enum fsdp_status follow_add(struct follow *follow, const char *path, const char 
 void follow_since(struct follow *follow, int64_t since_ms)
 {
     follow->since_ms = since_ms;
+}
+
+void follow_tail(struct follow *follow, size_t n_lines)
+{
+    for (size_t i = follow->n; i-- > 0;) {
+        struct file *file = follow->files[i];
+        size_t left = n_lines;
+
+        for (size_t k = i + 1; k < follow->n; k++)
+            if (follow->files[k]->out == file->out && strcmp(follow->files[k]->prefix, file->prefix) == 0)
+                left -= follow->files[k]->n_tail;
+        file->n_tail = log_tail_find(file->path, left, &file->inode, &file->offset);
+    }
 }
 
 void follow_as_json(struct follow *follow)

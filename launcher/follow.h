@@ -39,6 +39,12 @@ enum fsdp_status follow_add(struct follow *follow, const char *path, const char 
 void follow_since(struct follow *follow, int64_t since_ms);
 
 /**
+ * Leaves only the last `n_lines` lines of what was added and not printed yet. Files with the same prefix and
+ * `out` are one text, in the order in which they were added.
+ */
+void follow_tail(struct follow *follow, size_t n_lines);
+
+/**
  * From files that are added after this call, each line is printed as an object of JSON: the prefix of its
  * file, which is the beginning of the object; the line as a JSON string; and "}".
  */

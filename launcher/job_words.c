@@ -41,7 +41,9 @@ static enum fsdp_status refuse_option(const struct subcommand *command, const ch
                      spelling_hint(near[0] != '\0' ? near : NULL, hint));
 }
 
-static enum fsdp_status read_rank(int *rank, const char *text, struct fsdp_err *err)
+/* `what` is what the option `name` takes, for the message. */
+static enum fsdp_status read_number(int *out, const char *name, const char *what, const char *text,
+                                    struct fsdp_err *err)
 {
     char *end;
     long number;
@@ -49,8 +51,8 @@ static enum fsdp_status read_rank(int *rank, const char *text, struct fsdp_err *
     errno = 0;
     number = strtol(text, &end, 10);
     if (*text == '\0' || *end != '\0' || errno != 0 || number < 0 || number > INT_MAX)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "--rank takes the number of a rank, not \"%.40s\"", text);
-    *rank = (int)number;
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "--%s takes %s, not \"%.40s\"", name, what, text);
+    *out = (int)number;
     return FSDP_OK;
 }
 
@@ -74,7 +76,7 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
     const bool takes_job = what_takes_job(command);
     bool options_end = false;
 
-    *out = (struct job_words){ .rank = -1 };
+    *out = (struct job_words){ .rank = -1, .tail = -1 };
     for (int i = 0; i < n; i++) {
         const char *word = words[i], *value;
         const struct subcommand_option *option;
@@ -103,7 +105,9 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
                 out->since = value;
             else if (strcmp(option->name, "agent") == 0)
                 out->agent = value;
-            else if (read_rank(&out->rank, value, err) != FSDP_OK)
+            else if (strcmp(option->name, "tail") == 0
+                         ? read_number(&out->tail, "tail", "a number of lines", value, err) != FSDP_OK
+                         : read_number(&out->rank, "rank", "the number of a rank", value, err) != FSDP_OK)
                 return FSDP_ERR_CONFIG;
         } else if (out->job != NULL && out->job[0] != '\0' && what_takes_jobs(command)) {
             if (out->others == NULL && (out->others = calloc((size_t)n, sizeof *out->others)) == NULL)

@@ -15,6 +15,7 @@ struct job_words {
     size_t n_others;
     bool json, quiet, names, follow, save, wide, watch, help;
     int rank;          /* number of --rank; -1: all ranks */
+    int tail;          /* number of --tail; -1: all lines */
     const char *svg;   /* file of --svg; NULL: not given */
     const char *agent; /* socket of --agent; NULL: not given */
     const char *since; /* time of --since, in the form of log_since_read(); NULL: not given */

@@ -57,11 +57,13 @@ const struct subcommand what_subcommands[] = {
       (const struct subcommand_option[]){ JSON, AGENT, END },
       "In a terminal the table is drawn again whenever something has changed. Keys: q ends, s sorts\n"
       "by rank, step or memory, arrows move. Elsewhere, and with --json, it shows it once.\n" },
-    { "logs", "what the ranks of a job printed", "[-f] [--rank R] [--since T] [--json] [--agent SOCKET] RUN",
+    { "logs", "what the ranks of a job printed",
+      "[-f] [--rank R] [--since T] [--tail N] [--json] [--agent SOCKET] RUN",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
           { 0, "rank", "R", "only this rank" },
           { 0, "since", "T", "only what was printed since T" },
+          { 0, "tail", "N", "only the last N lines of each log, and with -f what follows" },
           JSON_LINES,
           AGENT,
           END },

@@ -129,6 +129,9 @@ touch go
 wait_until 20 has_printed late
 check_eq "--since leaves out what is older" "[rank 0]: late" "$("$F" logs --since "$(date -d "@$since" +%FT%T)" toy)"
 check_eq "... and has what is younger" "[rank 0]: early [rank 0]: late" "$("$F" logs --since 1d toy | xargs)"
+check_eq "--tail has the last lines of a log" "[rank 0]: late" "$("$F" logs --tail 1 toy 2> /dev/null)"
+check_eq "... and all of them where it has fewer" "[rank 0]: early [rank 0]: late" "$("$F" logs --tail 3 toy 2> /dev/null | xargs)"
+check_eq "... none for 0" "" "$("$F" logs --tail 0 toy 2> /dev/null)"
 check_status "a time that is none" 2 "$F" logs --since yesterday toy
 check_eq "... with -f too" "[rank 0]: late" "$(timeout 300 "$F" logs -f --since "$(date -u -d "@$since" +%FT%TZ)" toy 2> /dev/null | { read -r line; echo "$line"; "$F" stop toy > /dev/null; })"
 wait "$pid"

@@ -171,3 +171,32 @@ Test(follow, a_change_ends_the_wait_and_so_does_the_end)
     cr_assert(not(follow_wait(follow, ended[0])));
     close(ended[0]);
 }
+
+Test(follow, the_last_lines_are_counted_over_rotated_files_and_generations)
+{
+    append("g0", "a\nb\n");
+    append("g1.1", "c\nd");
+    append("g1", "e\nf\n");
+    append("other", "x\ny\nz");
+    add("g0", "[0]: ");
+    add("g1", "[0]: ");
+    add("other", "[1]: ");
+    follow_tail(follow, 3);
+    cr_assert(eq(str, (char *)news(true), "[0]: c\n[0]: de\n[0]: f\n[1]: x\n[1]: y\n[1]: z\n"));
+
+    append("g1", "g\n");
+    cr_assert(eq(str, (char *)news(true), "[0]: g\n"));
+}
+
+Test(follow, of_more_generations_only_the_newest_lines_are_left)
+{
+    append("g0", "a\nb\n");
+    append("g1", "c\nd\n");
+    add("g0", "");
+    add("g1", "");
+    follow_tail(follow, 3);
+    cr_assert(eq(str, (char *)news(true), "b\nc\nd\n"));
+    follow_tail(follow, 0);
+    append("g1", "e\n");
+    cr_assert(eq(str, (char *)news(true), "e\n"));
+}

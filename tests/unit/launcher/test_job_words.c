@@ -88,6 +88,8 @@ Test(job_words, what_is_wrong_is_said)
     refuses("logs a --rank", "--rank needs a value");
     refuses("logs --rank x a", "not \"x\"");
     refuses("logs --rank -1 a", "not \"-1\"");
+    refuses("logs --tail x a", "--tail takes a number of lines, not \"x\"");
+    refuses("logs --tail -1 a", "not \"-1\"");
     refuses("logs --rank= a", "not \"\"");
     refuses("logs --rank 99999999999999999999 a", "number of a rank");
 }

@@ -175,7 +175,7 @@ static void events(const cJSON *all, const struct table_look *look, FILE *out)
 
     (void)all, (void)look;
     make_run(&job);
-    cr_expect(eq(int, cmd_events(&job, &(struct job_words){ .rank = -1 }, -1, out, NULL), 0));
+    cr_expect(eq(int, cmd_events(&job, &(struct job_words){ .rank = -1, .tail = -1 }, -1, out, NULL), 0));
     remove_run(&job);
 }
 
