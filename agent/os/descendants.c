@@ -24,7 +24,8 @@ struct pids {
 
 struct process {
     pid_t parent;
-    char state;
+    char state;                 /* of its first thread */
+    unsigned long long threads; /* how many are left, the first one included even if it has ended */
     unsigned long long started; /* start time in ticks since boot; with the pid it identifies the process */
 };
 
@@ -82,6 +83,8 @@ static bool parse_stat(const char *text, struct process *out)
             return false;
         if (field == 4)
             out->parent = (pid_t)value;
+        else if (field == 20)
+            out->threads = value;
         else if (field == 22)
             out->started = value;
         text = end;
@@ -194,6 +197,15 @@ static void collect(struct pids *pids, const pid_t *except, size_t n_except)
     collect_below(pids, getpid(), except, n_except);
 }
 
+/*
+ * A process is a zombie to the kernel as soon as its first thread has ended. Other threads may go on, or may be
+ * in a system call that SIGKILL does not interrupt: they still write files.
+ */
+static bool is_dead(const struct process *process)
+{
+    return strchr("ZX", process->state) != NULL && process->threads <= 1;
+}
+
 bool descendants_can_be_found(void)
 {
     struct process process;
@@ -213,12 +225,11 @@ static bool signal_one(pid_t pid, int signal)
 
     if (pidfd < 0)
         return false;
-    if (read_process(pid, &process) && process.state != 'Z' && process.state != 'X') {
+    if (read_process(pid, &process) && !is_dead(&process)) {
         struct process again;
 
         alive = syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
-        alive = alive && read_process(pid, &again) && again.state != 'Z' && again.state != 'X' &&
-                again.started == process.started;
+        alive = alive && read_process(pid, &again) && !is_dead(&again) && again.started == process.started;
     }
     close(pidfd);
     return alive;
@@ -259,7 +270,8 @@ size_t descendants_running_below(pid_t root)
 
     collect_below(&pids, root, NULL, 0);
     for (size_t i = 0; i < pids.n; i++)
-        n += read_process(pids.items[i], &process) && strchr("TtZX", process.state) == NULL;
+        n += read_process(pids.items[i], &process) && strchr("Tt", process.state) == NULL &&
+             !is_dead(&process);
     free(pids.items);
     return n;
 }
@@ -272,7 +284,7 @@ static size_t list_living(struct pids *pids, pid_t *out, size_t capacity)
     for (size_t i = 0; i < pids->n; i++) {
         struct process process;
 
-        if (!read_process(pids->items[i], &process) || process.state == 'Z' || process.state == 'X')
+        if (!read_process(pids->items[i], &process) || is_dead(&process))
             continue;
         if (n < capacity)
             out[n] = pids->items[i];
@@ -352,10 +364,38 @@ void descendants_sockets(void (*visit)(void *arg, unsigned long inode, pid_t chi
     free(pids.items);
 }
 
+/* Returns a thread of the process that has not ended, if its first one has; else 0. */
+static pid_t thread_that_lives(pid_t pid)
+{
+    char path[64];
+    const struct dirent *entry;
+    struct process thread;
+    pid_t found = 0;
+    DIR *tasks;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    tasks = opendir(path);
+    if (tasks == NULL)
+        return 0;
+    while (found == 0 && (entry = readdir(tasks)) != NULL) {
+        const pid_t id = pid_of(entry->d_name);
+
+        if (id > 0 && id != pid && read_process(id, &thread) && strchr("ZX", thread.state) == NULL)
+            found = id;
+    }
+    closedir(tasks);
+    return found;
+}
+
 char descendants_state(pid_t pid, char *place, size_t size)
 {
     struct process process;
+    const pid_t other = read_process(pid, &process) && !is_dead(&process) && process.state == 'Z'
+                            ? thread_that_lives(pid)
+                            : 0;
 
+    if (other > 0)
+        pid = other;
     if (!small_file_read(place, size, "/proc/%d/wchan", (int)pid) || strcmp(place, "0") == 0)
         snprintf(place, size, "?"); /* the process does not wait, or its wait channel may not be read */
     return read_process(pid, &process) ? process.state : '?';

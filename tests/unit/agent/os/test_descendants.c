@@ -2,7 +2,12 @@
 
 #include <criterion/criterion.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +67,61 @@ Test(descendants, those_that_live_below_a_process_are_listed_after_it)
 
     close(ends[1]);
     descendants_signal_below(root, SIGKILL);
+    kill(root, SIGKILL);
+    waitpid(root, NULL, 0);
+}
+
+static void *live_on(void *arg)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (pause() < 0)
+        continue;
+    return arg;
+}
+
+/* Waits until /proc/PID/stat says that the first thread has ended. */
+static void poll_until_first_ends(pid_t pid)
+{
+    char path[64], text[256] = "";
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (;; poll(NULL, 0, 1)) {
+        FILE *file = fopen(path, "re");
+
+        cr_assert(file != NULL && fgets(text, sizeof text, file) != NULL);
+        fclose(file);
+        if (strstr(text, ") Z ") != NULL)
+            return;
+    }
+}
+
+/* As one does whose other threads are in system calls when it is killed: the kernel calls it a zombie. */
+Test(descendants, a_process_lives_until_its_last_thread_has_ended)
+{
+    pid_t root = fork(), below, pids[8];
+    pthread_t thread;
+
+    if (root == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (fork() == 0) {
+            pthread_create(&thread, NULL, live_on, NULL);
+            syscall(SYS_exit, 0);
+        }
+        for (;;)
+            pause();
+    }
+    while (descendants_living_below(root, pids, 8) < 2)
+        poll(NULL, 0, 1);
+    below = pids[1];
+    poll_until_first_ends(below);
+    cr_expect_eq(descendants_living_below(root, pids, 8), 2);
+    cr_expect_eq(descendants_running_below(root), 1);
+    cr_expect_eq(state_of(below), 'S', "of the thread that lives");
+
+    descendants_signal_below(root, SIGKILL);
+    while (state_of(below) != 'Z')
+        poll(NULL, 0, 1);
+    cr_expect_eq(descendants_living_below(root, pids, 8), 1);
     kill(root, SIGKILL);
     waitpid(root, NULL, 0);
 }
