@@ -329,6 +329,9 @@ static void end(struct coordinator *coordinator)
         errors_detail_copy(&how.detail, &coordinator->detail);
     }
     coordinator_close_timer(coordinator);
+    /* who was deposed leaves the directory to the leader after it */
+    if (coordinator->has_formed && !coordinator->deposed && !coordinator->without_directory)
+        save_end(coordinator->save);
     coordinator->mark = NULL; /* an answer of the disk would change nothing any more */
     tell_end(coordinator, &how);
 }

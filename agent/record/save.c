@@ -265,7 +265,8 @@ static void go_on(struct save *save)
         return;
     }
     if (collection == NULL && save->prepared == NULL) {
-        save->unclean = save->unclean && !start_work(save, WORK_CLEAN, NULL, NULL);
+        save->unclean =
+            save->unclean && !start_work(save, save->is_over ? WORK_CLEAN_ALL : WORK_CLEAN, NULL, NULL);
         return;
     }
     if (collection != NULL)
@@ -287,7 +288,8 @@ void save_abandon(struct save *save)
     go_on(save);
 }
 
-void save_prepare(struct save *save, save_prepared *done, void *arg)
+/* Is there no directory of checkpoints, or none yet? Then no thread need be started to look at it. */
+static bool has_nothing(const struct save *save)
 {
     const bool is_near = save->directory[0] != '\0' && !io_is_remote(save->directory);
     /*
@@ -295,19 +297,31 @@ void save_prepare(struct save *save, save_prepared *done, void *arg)
      * store, the loop does not look at all.
      */
     const int fd = is_near ? save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0) : -1;
+    const bool is_missing = is_near && fd < 0 && errno == ENOENT;
 
-    /* There is no directory of checkpoints, or none yet: nothing to look at, so no thread is started. */
-    if (save->own == NULL && (save->directory[0] == '\0' || (is_near && fd < 0 && errno == ENOENT))) {
+    if (fd >= 0)
+        (void)save->io->close(save->io, fd);
+    return save->own == NULL && (save->directory[0] == '\0' || is_missing);
+}
+
+void save_prepare(struct save *save, save_prepared *done, void *arg)
+{
+    if (has_nothing(save)) {
         const struct fsdp_err fine = { 0 };
 
         done(arg, -1, &fine);
         return;
     }
-    if (fd >= 0)
-        (void)save->io->close(save->io, fd);
     save->prepared = done;
     save->prepared_arg = arg;
     save->settles = save->unclean = false;
+    go_on(save);
+}
+
+void save_end(struct save *save)
+{
+    save->is_over = true;
+    save->unclean = !has_nothing(save);
     go_on(save);
 }
 

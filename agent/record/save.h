@@ -5,8 +5,10 @@
  * thread.
  *
  * A program may save to a directory of its own choice, which the reports name. Such a save is published like
- * one in the run's directory. What a generation left unfinished there is removed before the next one begins.
- * The step to resume from is only ever found in the run's own directory.
+ * one in the run's directory. The step to resume from is only ever found in the run's own directory.
+ *
+ * What a generation left unfinished is removed before the next one begins. A process that was left behind
+ * (UNKILLED) may still create files after that, so each later save and the end of the run look again.
  *
  * Fencing: a report counts only for the generation that runs. When the generation ends, what was collected is
  * forgotten. A publication that is under way is finished first, and save_prepare() waits for it.
@@ -108,6 +110,12 @@ void save_prepare(struct save *save, save_prepared *done, void *arg);
  * at.
  */
 bool save_settle(struct save *save, save_prepared *done, void *arg);
+
+/**
+ * The run is over, after save_abandon(): no rank will save any more. What is still unfinished is removed on a
+ * thread, which may still run when this returns.
+ */
+void save_end(struct save *save);
 
 /** Returns the newest checkpoint in the run's directory that was found or published; -1: none was. */
 int64_t save_known_step(const struct save *save);

@@ -40,7 +40,7 @@ struct collection {
     struct part parts[]; /* (world_size) */
 };
 
-enum work_kind { WORK_PREPARE, WORK_PUBLISH, WORK_RETAIN, WORK_CLEAN };
+enum work_kind { WORK_PREPARE, WORK_PUBLISH, WORK_RETAIN, WORK_CLEAN, WORK_CLEAN_ALL };
 
 /**
  * The work of a thread, with all data that it needs. The thread uses nothing else that belongs to the loop,
@@ -98,7 +98,8 @@ struct save {
     save_prepared *prepared;
     void *prepared_arg;
     bool settles;       /* that caller wants no search */
-    bool unclean;       /* files that earlier generations left unfinished are still there */
+    bool unclean;       /* files that earlier generations left unfinished may still be there */
+    bool is_over;       /* save_end() was called */
     int64_t known_step; /* save_known_step() */
     /* watches the disk while a generation is prepared; NULL: nothing is watched */
     struct search_watch *watch;

@@ -46,7 +46,6 @@ static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsd
 static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *held)
 {
     struct fsdp_io *io = work->kind == WORK_PREPARE ? &work->files.base : work->io;
-
     const enum fsdp_status status =
         directory_lock_take_within(&work->save->locks, io, work->directory, wait_ms, held, &work->err);
 
@@ -131,16 +130,24 @@ done:
     free(head);
 }
 
-/* Removes checkpoints that are too old now: the collection's step is published, and the ranks know it. */
+/*
+ * Removes checkpoints that are too old now: the collection's step is published, and the ranks know it. Removes
+ * what earlier generations left, too: a process of theirs may have made it after the last time. Of other
+ * processes' files only the lock tells, except in the run's own directory.
+ */
 static void retain(struct work *work)
 {
     const struct collection *collection = work->collection;
     const struct verify_log log = { keep_line, work };
     struct fsdp_err err = { 0 };
+    bool held;
 
     if (commit_retain(work->io, work->directory, collection->keep, collection->step, collection->loaded_step,
                       &log, &err) != FSDP_OK)
         verify_log_line(&log, "event=retain_failed reason=\"%s\"", err.message);
+    if (lock_directory(work, 0, &held) == FSDP_OK && (held || collection->own == NULL))
+        (void)commit_clean_before(work->io, work->directory, work->save->handlers.term,
+                                  collection->generation, &log, NULL);
 }
 
 /*
@@ -175,30 +182,40 @@ static enum fsdp_status choose_depth(const struct work *work, struct fsdp_io *io
     return FSDP_OK;
 }
 
+/*
+ * Removes what earlier saves left unfinished, while no rank of this run saves. Returns false if that could not
+ * be done, or there is no directory; work->err says what failed.
+ */
+static bool clean_all(struct work *work)
+{
+    const struct save_handlers *handlers = &work->save->handlers;
+    const struct verify_log log = { keep_line, work };
+    struct fsdp_io *io = &work->files.base;
+    bool held;
+
+    clean_own(work, NULL);
+    work->at = work->directory;
+    if (work->directory[0] == '\0')
+        return false;
+    /*
+     * A directory that may only be read has nothing to clean, but a run can resume from it. The wait is without
+     * limit: no rank waits here, and search_watch.h ends a run whose disk does not answer.
+     */
+    if (lock_directory(work, INT_MAX, &held) == FSDP_ERR_BUSY)
+        return false;
+    fsdp_err_clear(&work->err);
+    return commit_take_over(io, work->directory, handlers->term, &log, &work->err) == FSDP_OK &&
+           commit_clean(io, work->directory, handlers->term, &log, &work->err) == FSDP_OK;
+}
+
 static void prepare(struct work *work)
 {
     const struct save_handlers *handlers = &work->save->handlers;
     const struct verify_log log = { keep_line, work };
     struct fsdp_io *io = &work->files.base;
     enum verify_depth depth = VERIFY_SIZES;
-    bool held;
 
-    clean_own(work, NULL);
-    work->at = work->directory;
-    if (work->directory[0] == '\0')
-        return;
-    /*
-     * Removes what earlier saves left unfinished. A directory that may only be read has nothing to clean, but
-     * a run can resume from it.
-     */
-    /* without limit: no rank waits here, and search_watch.h ends a run whose disk does not answer */
-    if (lock_directory(work, INT_MAX, &held) == FSDP_ERR_BUSY)
-        return;
-    fsdp_err_clear(&work->err);
-    if (commit_take_over(io, work->directory, handlers->term, &log, &work->err) != FSDP_OK ||
-        commit_clean(io, work->directory, handlers->term, &log, &work->err) != FSDP_OK)
-        return;
-    if (choose_depth(work, io, &depth, &work->err) == FSDP_OK &&
+    if (clean_all(work) && choose_depth(work, io, &depth, &work->err) == FSDP_OK &&
         verify_newest(io, work->directory, depth, &work->step, &log, &work->err) == FSDP_OK &&
         work->step >= 0 && handlers->weigh != NULL)
         (void)handlers->weigh(handlers->arg, io, work->directory, work->step, &work->err);
@@ -221,6 +238,8 @@ void save_do_work(uv_work_t *request)
 
     if (work->kind == WORK_PREPARE)
         prepare(work);
+    else if (work->kind == WORK_CLEAN_ALL)
+        (void)clean_all(work);
     else if (work->kind == WORK_CLEAN)
         clean(work);
     else if (work->collection->own != NULL && !work->collection->refused)

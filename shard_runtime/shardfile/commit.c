@@ -247,6 +247,8 @@ enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uin
     return FSDP_OK;
 }
 
+#define EVERY_GENERATION UINT64_MAX
+
 /*
  * Removes leftovers, but keeps temporary directories of `generation` or a later one: they may belong to saves
  * that are still running.
@@ -276,7 +278,7 @@ static enum fsdp_status clean(struct fsdp_io *io, const char *directory, uint64_
             io_join(path, directory, names.names[i], &why) == FSDP_OK &&
             remove_leftover(io, path, &why) == FSDP_OK)
             verify_log_line(log, "event=checkpoint_cleaned name=%s", names.names[i]);
-        else
+        else if (why.status != FSDP_ERR_BUSY || generation == EVERY_GENERATION)
             verify_log_line(log, "event=checkpoint_not_cleaned name=%s reason=\"%s\"", names.names[i],
                             why.message);
     }
@@ -287,7 +289,7 @@ static enum fsdp_status clean(struct fsdp_io *io, const char *directory, uint64_
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_t term,
                               const struct verify_log *log, struct fsdp_err *err)
 {
-    return clean(io, directory, term, UINT64_MAX, log, err);
+    return clean(io, directory, term, EVERY_GENERATION, log, err);
 }
 
 enum fsdp_status commit_clean_before(struct fsdp_io *io, const char *directory, uint64_t term,

@@ -128,7 +128,8 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_
 
 /**
  * Removes leftovers as commit_clean() does, while a generation saves: temporary directories of `generation`
- * and later ones are kept. Only the leader of the run calls it, so no other process cleans the directory.
+ * and later ones are kept. What a process still holds is kept without a line, because the next save asks
+ * again. Only the leader of the run calls it, so no other process cleans the directory.
  */
 enum fsdp_status commit_clean_before(struct fsdp_io *io, const char *directory, uint64_t term,
                                      uint32_t generation, const struct verify_log *log, struct fsdp_err *err);

@@ -762,6 +762,80 @@ Test(save, a_programs_own_directory_must_be_looked_at)
     cr_expect_eq(seen.n_prepared, 0);
 }
 
+/* Processes that write after the last cleaning: KILL has not reached them yet, so no generation waits for them */
+
+/* Makes the temporary directory of a generation in `mine`, below the run's directory. *fd holds it; NULL: not held */
+static void leave(const char *mine, uint32_t generation, char name[COMMIT_NAME_BYTES], int *fd)
+{
+    int hold;
+
+    commit_temporary_name(&(struct commit_fence){ 70, generation, W, 0 }, mine, strlen(mine), name);
+    cr_assert_eq(temporary_hold(&io_posix, scratch_path("%s", mine), name, &hold, NULL), FSDP_OK);
+    if (fd != NULL)
+        *fd = hold;
+    else
+        close(hold);
+}
+
+Test(save, what_an_older_generation_makes_after_the_cleaning_is_removed_by_the_next_save)
+{
+    char older[COMMIT_NAME_BYTES], current[COMMIT_NAME_BYTES];
+
+    prepare();
+    save_begin(save, GENERATION, W, -1);
+    leave("checkpoints", GENERATION - 1, older, NULL);
+    leave("checkpoints", GENERATION, current, NULL);
+
+    save_step_50(0, -1);
+    run();
+
+    cr_expect(seen.n_published == 1 && seen.published.status == FSDP_OK, "%s", seen.published.words);
+    cr_expect_not(is_there("checkpoints", older));
+    cr_expect(is_there("checkpoints", current), "it is being written");
+}
+
+Test(save, what_a_process_still_holds_is_kept_without_a_line_until_a_save_finds_it_free)
+{
+    char older[COMMIT_NAME_BYTES];
+    int fd;
+
+    prepare();
+    save_begin(save, GENERATION, W, -1);
+    leave("checkpoints", GENERATION - 1, older, &fd);
+    seen.n_lines = 0;
+    save_step_50(0, -1);
+    run();
+    cr_expect(is_there("checkpoints", older) && seen.n_lines == 0);
+
+    close(fd);
+    save_begin(save, GENERATION, W, -1);
+    save_step_50(0, -1);
+    run();
+    cr_expect(seen.n_published == 2 && seen.published.status == FSDP_OK, "%s", seen.published.words);
+    cr_expect_not(is_there("checkpoints", older));
+}
+
+Test(save, the_end_of_a_run_removes_what_any_generation_left_and_nothing_that_is_held)
+{
+    char last[COMMIT_NAME_BYTES], others[COMMIT_NAME_BYTES], own[COMMIT_NAME_BYTES];
+    int fd;
+
+    save_to("mine", 1);
+    save_abandon(save);
+    run();
+    leave("checkpoints", GENERATION, last, NULL);
+    leave("checkpoints", GENERATION + 1, others, &fd);
+    leave("mine", GENERATION, own, NULL);
+
+    save_end(save);
+    run();
+
+    cr_expect(!is_there("checkpoints", last) && !temporary_is_there());
+    cr_expect_not(is_there("mine", own));
+    cr_expect(is_there("checkpoints", others), "another run begins to save there");
+    close(fd);
+}
+
 static double told_blocked_s;
 
 static void on_published_blocked(void *arg, const struct fsdp_link_published *published, const char *named,
