@@ -198,8 +198,8 @@ static void collect(struct pids *pids, const pid_t *except, size_t n_except)
 }
 
 /*
- * A process is a zombie to the kernel as soon as its first thread has ended. Other threads may go on, or may be
- * in a system call that SIGKILL does not interrupt: they still write files.
+ * A process is a zombie to the kernel as soon as its first thread has ended. Other threads may go on, or may
+ * be in a system call that SIGKILL does not interrupt: they still write files.
  */
 static bool is_dead(const struct process *process)
 {

@@ -1,7 +1,7 @@
 /*
  * Find and end every descendant of this process. Both processes of a launcher are child subreapers: whatever
- * a worker leaves behind (double-forked, in a session of its own) becomes their child. A process lives as long as
- * one of its threads does.
+ * a worker leaves behind (double-forked, in a session of its own) becomes their child. A process lives as
+ * long as one of its threads does.
  */
 #ifndef AGENT_DESCENDANTS_H
 #define AGENT_DESCENDANTS_H
@@ -63,8 +63,8 @@ pid_t descendants_top(pid_t pid);
 void descendants_sockets(void (*visit)(void *arg, unsigned long inode, pid_t child), void *arg);
 
 /**
- * The state of a process ('D', 'S', ...; '?': unknown), which is that of its first thread, or of another one if
- * the first has ended. `place` receives the kernel function in which that thread waits, or "?".
+ * The state of a process ('D', 'S', ...; '?': unknown), which is that of its first thread, or of another one
+ * if the first has ended. `place` receives the kernel function in which that thread waits, or "?".
  */
 char descendants_state(pid_t pid, char *place, size_t size);
 

@@ -131,9 +131,9 @@ done:
 }
 
 /*
- * Removes checkpoints that are too old now: the collection's step is published, and the ranks know it. Removes
- * what earlier generations left, too: a process of theirs may have made it after the last time. Of other
- * processes' files only the lock tells, except in the run's own directory.
+ * Removes checkpoints that are too old now: the collection's step is published, and the ranks know it.
+ * Removes what earlier generations left, too: a process of theirs may have made it after the last time. Only
+ * the lock tells it from files of other runs, except in the run's own directory.
  */
 static void retain(struct work *work)
 {
@@ -183,8 +183,8 @@ static enum fsdp_status choose_depth(const struct work *work, struct fsdp_io *io
 }
 
 /*
- * Removes what earlier saves left unfinished, while no rank of this run saves. Returns false if that could not
- * be done, or there is no directory; work->err says what failed.
+ * Removes what earlier saves left unfinished, while no rank of this run saves. Returns false if that could
+ * not be done, or there is no directory; work->err says what failed.
  */
 static bool clean_all(struct work *work)
 {
@@ -198,8 +198,8 @@ static bool clean_all(struct work *work)
     if (work->directory[0] == '\0')
         return false;
     /*
-     * A directory that may only be read has nothing to clean, but a run can resume from it. The wait is without
-     * limit: no rank waits here, and search_watch.h ends a run whose disk does not answer.
+     * A directory that may only be read has nothing to clean, but a run can resume from it. The wait is
+     * without limit: no rank waits here, and search_watch.h ends a run whose disk does not answer.
      */
     if (lock_directory(work, INT_MAX, &held) == FSDP_ERR_BUSY)
         return false;

@@ -762,9 +762,9 @@ Test(save, a_programs_own_directory_must_be_looked_at)
     cr_expect_eq(seen.n_prepared, 0);
 }
 
-/* Processes that write after the last cleaning: KILL has not reached them yet, so no generation waits for them */
+/* Processes that write after the last cleaning: KILL does not end them, so no generation waits for them */
 
-/* Makes the temporary directory of a generation in `mine`, below the run's directory. *fd holds it; NULL: not held */
+/* Makes a temporary directory of a generation in `mine`, below the run's. *fd holds it; NULL: none does. */
 static void leave(const char *mine, uint32_t generation, char name[COMMIT_NAME_BYTES], int *fd)
 {
     int hold;
