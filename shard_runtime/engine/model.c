@@ -334,6 +334,8 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         return status;
     }
     status = model_open_comms(model, err);
+    if (status == FSDP_OK)
+        status = copies_compare(model, err);
     if (status != FSDP_OK) { /* this rank leaves the groups: others may wait for it while they open a group */
         model_break(model, status, err);
         fsdp_model_destroy(model);

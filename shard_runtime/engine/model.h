@@ -9,6 +9,7 @@
  *   gradients.c   norms and checks of gradients         replan.c       new plans after setters
  *   in_backward.c optimizers that update in backward    agree.c        agreement between ranks
  *   unshard.c     parameters gathered by hand           evaluate.c     evaluation
+ *   copies.c      copies in a tensor group
  */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
@@ -123,6 +124,11 @@ struct fsdp_model {
     int T, tensor_rank;
     const struct fsdp_device_mesh *tensor_mesh;
     struct fsdp_comm *tensor; /* borrowed from that mesh */
+    /*
+     * "": all ranks of each tensor group compute with the same machine. Otherwise it is not empty on any
+     * rank. Rank 0 has the words of the lowest rank whose machine is not that of part 0 of its group
+     */
+    char machines_differ[FSDP_ERR_MESSAGE_BYTES];
     /* (one for each group) parameters that the user gathered by hand between steps */
     struct fsdp_unshard_handle *unsharded;
     /* (one for each mesh and each k of its groups) the ranks that gather slices together */
@@ -379,6 +385,18 @@ enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, s
  */
 enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
                             enum fsdp_status own, struct fsdp_err *err);
+
+/**
+ * copies.c: sets model->machines_differ. Machines are compared as fsdp_context_describe() writes them: as a
+ * checkpoint and a resume compare them. Collective; FSDP_ERR_PEER: a group is broken.
+ */
+enum fsdp_status copies_compare(struct fsdp_model *model, struct fsdp_err *err);
+/**
+ * If machines differ, replaces the copies of this rank by those of part 0 of its tensor group: its rows of
+ * the parameters that are trained and not split. Leaves ignored parameters alone. Collective then, otherwise
+ * it does nothing. Called after an update. FSDP_ERR_PEER: a group is broken.
+ */
+enum fsdp_status copies_equalise(const struct fsdp_model *model, struct fsdp_err *err);
 
 /** Returns what the module tree is recorded for: the model's options, these sizes, training or not. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training);

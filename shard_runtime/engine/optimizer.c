@@ -375,13 +375,14 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     REQUIRE(optimizer, err);
 
     struct fsdp_model *model = optimizer->model;
+    const bool collective = optimizer->offload != NULL || model->machines_differ[0] != '\0';
     enum fsdp_status status;
 
     OK_OR_RETURN(check_gradients(model, err));
     unshard_drop_all(model);
     status = optim_rates_check(&optimizer->rates, optimizer->step, err);
-    /* the update ends with an agreement, so even a rank that failed takes part */
-    if (optimizer->offload != NULL)
+    /* the update ends with a collective, so even a rank that failed takes part */
+    if (collective)
         status = model_agree(model, NULL, 0, status, err);
     if (status != FSDP_OK)
         return status;
@@ -390,6 +391,8 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     /* ranks agree only then: a disk may fail on one rank alone, but an update in memory fails on none */
     if (optimizer->offload != NULL)
         status = model_agree(model, NULL, 0, status, err);
+    if (status == FSDP_OK)
+        status = copies_equalise(model, err);
     model->used = true;
     model->torn = model->torn || status != FSDP_OK;
     fsdp_optimizer_set_step_count(optimizer, optimizer->step + 1);

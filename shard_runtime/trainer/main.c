@@ -17,6 +17,7 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/version.h"
+#include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/rehearse.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/io.h"
@@ -121,6 +122,8 @@ static enum fsdp_status announce(const struct trainer *trainer)
            fsdp_module_n_elems(trainer->tree), trainer->W,
            (uint64_t)trainer->data_ranks * trainer->batch * trainer->n_micro, trainer->job->model.seq,
            fsdp_context_describe(trainer->context, words, sizeof words));
+    if (trainer->model->machines_differ[0] != '\0')
+        printf("%s: what is not split is copied in every step\n", trainer->model->machines_differ);
     (void)fflush(stdout);
     return FSDP_OK;
 }

@@ -33,10 +33,7 @@ check_eq "and no line that the batch has changed" 0 "$(grep -c 'sequences of a s
 # Equal bits are promised where every rank has the machine that it had, not rank 0 alone. Here rank 1 computes
 # with other instructions for one run.
 if grep -q avx2 /proc/cpuinfo; then
-  mkdir "$WORK/mixed"
-  cp "$BIN/fsdprun" "$WORK/mixed/"
-  printf '#!/bin/sh\n[ "$RANK" != 1 ] || export FSDP_ISA=base\nexec "%s" "$@"\n' "$BIN/fsdp-train" > "$WORK/mixed/fsdp-train"
-  chmod +x "$WORK/mixed/fsdp-train"
+  base_instructions "$WORK/mixed" 1
   mixed() { BIN=$WORK/mixed job "$@"; }
   mixed mixed 2 5
   check_eq "two ranks train, one with the base instructions" 0 $?

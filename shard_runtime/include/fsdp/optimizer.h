@@ -86,7 +86,8 @@ FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 /**
  * Update this rank's parameters with the gradients of the last step, which must be over. The gradients of a
  * step can be used once. Parameters without a gradient (fsdp_parameter_info.has_gradient) do not change. With
- * an offload_dir the call is collective; without one it does not communicate.
+ * an offload_dir the call is collective. It also is if the ranks of a tensor group compute with different
+ * machines (tensor_parallel.h). Otherwise it does not communicate.
  *
  *   FSDP_ERR_ARG         there are no gradients to use: no backward ran since the last update. Or the last
  *                        step failed, was refused, had no targets, or is not over

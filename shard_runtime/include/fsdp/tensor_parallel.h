@@ -12,6 +12,10 @@
  * row-parallel Linear. All ranks of a tensor group get the same samples. Names and initial values are those
  * of the whole parameter, so they do not depend on the size of either dimension.
  *
+ * Every rank of the group updates its own copy of what is not split. If ranks compute with different machines
+ * (fsdp_context_describe()), roundings differ. fsdp_optimizer_step() then replaces these copies by those of
+ * part 0. It leaves ignored parameters alone. A program that updates parameters without it sends them itself.
+ *
  *   struct fsdp_device_mesh *mesh, *dp, *tp;
  *   fsdp_init_device_mesh(&mesh, context, 2, (int[]){ 2, 2 }, (const char *[]){ "dp", "tp" }, &err);
  *   fsdp_device_mesh_slice(&dp, mesh, (const char *[]){ "dp" }, 1, &err);

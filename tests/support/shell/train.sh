@@ -18,6 +18,14 @@ EOF
 # run_job LOG ARGS...: fsdprun with its output in a file; its exit status.
 run_job() { local log=$1; shift; "$BIN/fsdprun" "$@" > "$log" 2>&1 < /dev/null; }
 
+# base_instructions DIRECTORY RANK: fills it with an fsdprun whose rank RANK computes with the base instruction
+# set: BIN=DIRECTORY for run_job.
+base_instructions() {
+  mkdir "$1" && cp "$BIN/fsdprun" "$1/" &&
+    printf '#!/bin/sh\n[ "$RANK" != %d ] || export FSDP_ISA=base\nexec "%s" "$@"\n' "$2" "$BIN/fsdp-train" > "$1/fsdp-train" &&
+    chmod +x "$1/fsdp-train"
+}
+
 # number KEY: of each line of JSON on standard input
 number() { sed -n "s/.*\"$1\": *\\(-\\{0,1\\}[0-9][-+.0-9eE]*\\).*/\\1/p"; }
 
