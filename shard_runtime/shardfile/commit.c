@@ -359,8 +359,9 @@ static enum fsdp_status complete(struct fsdp_io *io, const char *path, const cha
     status = io_write_file(io, manifest_path, text, length, err);
     if (status == FSDP_OK)
         status = contents_read(io, path, &contents, err);
-    if (status != FSDP_OK)
-        return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
+    if (status == FSDP_ERR_NOT_FOUND)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s", err != NULL ? err->message : "");
+    OK_OR_RETURN(status);
     contents_free(&contents);
     return io_sync_directory(io, path, err);
 }

@@ -318,15 +318,18 @@ static double plain(double value)
 }
 
 /*
- * If the disk refuses a save, training goes on: older checkpoints remain, and the next save may succeed. The
- * agent that publishes checkpoints says why. Without an agent, this process does. Every rank gets the same
- * result. The `last` save must succeed, because otherwise the end of the run would be lost.
+ * If the disk refuses a save, or has lost a file of it (FSDP_ERR_FORMAT), training goes on: older checkpoints
+ * remain, and the next save may succeed. The agent that publishes checkpoints says why. Without an agent, this
+ * process does. Every rank gets the same result. The `last` save must succeed, because otherwise the end of
+ * the run would be lost.
  */
 static enum fsdp_status bear(const struct loop *loop, enum fsdp_status status, bool last,
                              struct fsdp_err *err)
 {
-    if (status != FSDP_ERR_IO || last)
+    if (status != FSDP_ERR_IO && status != FSDP_ERR_FORMAT)
         return status;
+    if (last)
+        return fsdp_fail(err, FSDP_ERR_IO, "%s", err->message);
     if (fsdp_context_alone(loop->trainer->context))
         fprintf(stderr, "fsdp-train: %s; training goes on, older checkpoints stand\n", err->message);
     fsdp_err_clear(err);

@@ -47,6 +47,16 @@ if command -v curl > /dev/null; then
     for n in 3 9; do fault $n $how; job "shaky-$how-$n" --set train.steps=5 --set "checkpoint.dir=s3://bucket/shaky/$how-$n"; echo $?; done
   done > "$WORK/shaky"
   check_eq "one request that fails costs no checkpoint" 8 "$(grep -c '^0$' "$WORK/shaky")"
+
+  # A store that loses what the ranks have sent costs that save, not the run.
+  for n in 5 9 13 17; do
+    fault $n lose; job "lossy-$n" --set "checkpoint.dir=s3://bucket/lossy/$n" --set checkpoint.keep=1; echo $?
+    "$BIN/fsdprun" ckpt verify "s3://bucket/lossy/$n/step-00000020" > "$WORK/verify.log" 2>&1; echo $?
+  done > "$WORK/lossy"
+  check_eq "a run goes on when its store loses what was sent, and its last checkpoint is sound" 8 "$(grep -c '^0$' "$WORK/lossy")"
+  fault 9 lose; job lossy-last --set train.steps=5 --set checkpoint.dir=s3://bucket/lossy/last
+  check_eq "unless that is the last save" 74 $?
+  check_match "... and a save that it costs is a line" 'step 5 was not saved: open s3://bucket/lossy/.*No such file' "$(cat "$WORK"/lossy-*.log)"
 else
   skip "one request that fails costs no checkpoint" "there is no curl to order it"
 fi

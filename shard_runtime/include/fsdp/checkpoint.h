@@ -60,6 +60,8 @@ struct fsdp_checkpoint_state {
  *   FSDP_ERR_CONFIG    `directory` belongs to another user, and everyone may write to it
  *   FSDP_ERR_IO        a disk refused. Checkpoints published before remain valid. If only the sync of the new
  *                      name failed, the message says that the new step is complete and in place
+ *   FSDP_ERR_FORMAT    what a rank has written is missing or damaged: a disk or a store lost it. Nothing was
+ *                      published
  *   FSDP_ERR_BUSY      another process saves to `directory`; the message has its pid and host. The holder is
  *                      the agent until the run ends, or, without an agent, the process until its context ends
  *   FSDP_ERR_PEER      a rank or the agent is gone, or another rank's GPU failed

@@ -14,6 +14,7 @@
  *   stall  no answer comes
  *   odd    the end of an upload has status 200 and a body that is no result; nothing is done
  *   odder  the same, but the upload is ended. Both change nothing of other requests
+ *   lose   it does not fail, but before it the objects are lost that were stored since the order
  * GET /-/count answers how many requests were made, without these two.
  */
 #include <arpa/inet.h>
@@ -41,6 +42,7 @@ struct bytes {
 struct object {
     char key[KEY_BYTES]; /* "": free */
     struct bytes body;
+    bool is_older; /* than the last order of a fault */
 };
 
 struct upload {
@@ -185,6 +187,7 @@ static void store(const char *key, struct bytes body)
     free(object->body.at);
     snprintf(object->key, sizeof object->key, "%s", key);
     object->body = body;
+    object->is_older = false;
 }
 
 /* The value of a parameter, or NULL. Escapes are of single bytes. */
@@ -492,6 +495,8 @@ static void serve(struct request *request)
 
     request->how[0] = '\0';
     if (sscanf(request->path, "-/fault/%d/%15s", &fault_at, fault) == 2) {
+        for (size_t i = 0; i < OBJECTS; i++)
+            objects[i].is_older = true;
         answer(request, 200, "", "", 0);
         return;
     }
@@ -513,6 +518,9 @@ static void serve(struct request *request)
         }
         if (strcmp(request->how, "stall") == 0)
             return;
+        for (size_t i = 0; i < OBJECTS && strcmp(request->how, "lose") == 0; i++)
+            if (!objects[i].is_older)
+                objects[i].key[0] = '\0';
     }
     if (signature == NULL || strncmp(signature, "AWS4-HMAC-SHA256 Credential=", 28) != 0)
         refuse(request, 403, "AccessDenied");

@@ -198,6 +198,7 @@ Test(commit, a_missing_short_or_extra_part_is_not_published)
 
         cr_expect(state_publish(&io_posix, checkpoints, &parts, &err) == FSDP_ERR_FORMAT, "fault %d: %s",
                   fault, err.message);
+        cr_expect(err.status == FSDP_ERR_FORMAT, "fault %d: the words have status %d", fault, err.status);
         cr_expect(!is_there(50), "fault %d", fault);
         cr_expect(commit_abort(&io_posix, checkpoints, parts.temporary, &err) == FSDP_OK);
         cr_expect(files_count(checkpoints) == 0, "fault %d", fault);
