@@ -30,6 +30,7 @@ fuzz          400  every target of tests/fuzz
 sim           400  simulated nodes: many histories, and every planted bug is found
 bench         520  every bench, for one iteration, and memory against the plan
 install       330  the wheel and the tarball on roots of Debian 12 and 13, with PyTorch; accelerate, Lightning, transformers; the same bytes twice
+store         240  checkpoints in moto of PyPI, a server of S3's protocol: signatures, failing requests, a server that is killed
 slurm         300  the cases under a real Slurm, five times, with a time limit; it fails where there is no Slurm. Sample: the time limit
 faults        720  every fault of a node, in network namespaces, and hangs of ranks; tables of what they cost and what was named
 TABLE
