@@ -1,7 +1,8 @@
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/watch/flight_file.h"
+#include "agent/watch/flight.h"
 #include "agent/world/world_impl.h"
 #include "shard_runtime/core/clock.h"
 
@@ -43,18 +44,66 @@ static void record_exit(const struct world *world, const struct worker *worker)
                                           EVENT_INT(killed ? "signal" : "code", death->code), EVENT_END });
 }
 
-/* Keeps the worker's last collectives, which show in which of them it hung or died. */
+/* A worker's last collectives on their way to the disk. */
+struct flight_file {
+    struct disk_job job;
+    struct rundir *rundir;
+    struct console *console;
+    int generation, rank, local_rank;
+    char *line;
+    size_t length;
+    struct fsdp_err err;
+};
+
+static void write_flight(struct disk_job *job)
+{
+    struct flight_file *file = (struct flight_file *)job;
+    char folder[RUNDIR_PATH_BYTES];
+
+    if (rundir_rank_folder(file->rundir, file->generation, file->rank, file->local_rank, folder,
+                           &file->err) == FSDP_OK)
+        (void)flight_write(file->line, file->length, rundir_io(file->rundir), folder, &file->err);
+}
+
+static void on_flight(struct disk_job *job)
+{
+    struct flight_file *file = (struct flight_file *)job;
+
+    if (file->err.status != FSDP_OK)
+        console_say(file->console, "fsdprun: rank %d: its last collectives are lost: %s", file->rank,
+                    file->err.message);
+    free(file->line);
+    free(file);
+}
+
+/* Keep the worker's last collectives, which show in which of them it hung or died. Nothing else uses them. */
 static void keep_flight(const struct world *world, const struct worker *worker)
 {
-    const struct flight_source source = { .generation = world->plan.generation,
-                                          .rank = worker->rank,
-                                          .pid = worker->death.pid,
-                                          .page = link_server_page(world->links, worker->local_rank),
-                                          .time_s = clock_epoch_s(),
-                                          .now_ns = (uint64_t)world_now_ns(world) };
+    struct flight_source source = { .generation = world->plan.generation,
+                                    .rank = worker->rank,
+                                    .pid = worker->death.pid,
+                                    .page = link_server_page(world->links, worker->local_rank),
+                                    .now_ns = (uint64_t)world_now_ns(world) };
+    struct flight_file *file;
 
-    flight_file_write(&source, worker->local_rank, world->services.rundir, world->services.disk,
-                      world->services.console);
+    if (source.page == NULL || world->services.rundir == NULL ||
+        atomic_load_explicit(&source.page->n_collectives, memory_order_relaxed) == 0)
+        return;
+    source.time_s = clock_epoch_s();
+    file = calloc(1, sizeof *file);
+    if (file == NULL || (file->line = flight_json(&source, &file->length)) == NULL) {
+        console_say(world->services.console, "fsdprun: rank %d: its last collectives are lost: out of memory",
+                    worker->rank);
+        free(file);
+        return;
+    }
+    file->job = (struct disk_job){ .work = write_flight, .done = on_flight };
+    file->rundir = world->services.rundir;
+    file->console = world->services.console;
+    file->generation = source.generation;
+    file->rank = source.rank;
+    file->local_rank = worker->local_rank;
+    disk_submit(world->services.disk, &file->job);
 }
 
 static void worker_exited(struct world *world, struct worker *worker, const siginfo_t *info)
