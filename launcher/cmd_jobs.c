@@ -317,8 +317,10 @@ static int stop_jobs(const struct subcommand *command, const struct registry_lis
     struct fsdp_err err = { 0 };
     int status = 0;
 
-    if (all == NULL)
-        return FSDP_EXIT_IO;
+    if (all == NULL) {
+        say(err_out, "fsdprun %s: out of memory", command->name);
+        return exit_status_of(FSDP_ERR_NOMEM);
+    }
     for (size_t i = 0; i < n; i++) {
         const char *name = i == 0 ? words->job : words->others[i - 1];
         const enum fsdp_status found = jobs_find(&all[i].job, list, name, &err);

@@ -37,7 +37,7 @@
 #include "agent/members/timeline.h"
 #include "agent/members/verdict.h"
 #include "agent/os/lease.h"
-#include "agent/record/save.h"
+#include "agent/save/save.h"
 #include "agent/snapshot/entries.h"
 #include "agent/snapshot/restore.h"
 #include "agent/watch/hang_table.h"

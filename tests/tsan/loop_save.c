@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/record/save.h"
+#include "agent/save/save.h"
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/shardfile/commit.h"
 

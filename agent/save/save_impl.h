@@ -6,9 +6,9 @@
 #ifndef AGENT_SAVE_IMPL_H
 #define AGENT_SAVE_IMPL_H
 
-#include "agent/record/save.h"
-#include "agent/record/save_own.h"
-#include "agent/record/search_watch.h"
+#include "agent/save/save.h"
+#include "agent/save/save_own.h"
+#include "agent/save/search_watch.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 
 enum { SAVE_LINES_BYTES = 8192 };

@@ -1,4 +1,4 @@
-#include "agent/record/search_watch.h"
+#include "agent/save/search_watch.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * Collecting reports and giving verdicts; that a published checkpoint is whole is shardfile's and the system
  * tests'.
  */
-#include "agent/record/save.h"
+#include "agent/save/save.h"
 
 #include <semaphore.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/record/save.h"
+#include "agent/save/save.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "tests/unit/agent/scratch.h"
 

@@ -1,4 +1,4 @@
-#include "agent/record/save_own.h"
+#include "agent/save/save_own.h"
 
 #include <stdlib.h>
 #include <string.h>

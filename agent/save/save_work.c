@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "agent/record/save_impl.h"
+#include "agent/save/save_impl.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/record/save_impl.h"
+#include "agent/save/save_impl.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/clock.h"
 

@@ -1,6 +1,6 @@
 #include <criterion/criterion.h>
 
-#include "agent/record/search_watch.h"
+#include "agent/save/search_watch.h"
 
 TestSuite(search_watch, .timeout = 300);
 
