@@ -69,8 +69,8 @@ void jobs_order_begin(struct jobs_order *order, const struct registry_list *list
 
 /**
  * Waits until the order is carried out. A stop is carried out when the job and its fsdprun have ended, and a
- * restart when the ranks run again. Returns the last object that the job sent, which the caller frees; or NULL
- * with the reason in `err`. The order is over then.
+ * restart when the ranks run again. The order is over then. Returns the last object that the job sent, which
+ * the caller frees; NULL: the reason is in `err`.
  */
 struct cJSON *jobs_order_end(struct jobs_order *order, const struct registry_job *job, struct fsdp_err *err);
 

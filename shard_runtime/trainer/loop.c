@@ -319,9 +319,9 @@ static double plain(double value)
 
 /*
  * If the disk refuses a save, or has lost a file of it (FSDP_ERR_FORMAT), training goes on: older checkpoints
- * remain, and the next save may succeed. The agent that publishes checkpoints says why. Without an agent, this
- * process does. Every rank gets the same result. The `last` save must succeed, because otherwise the end of
- * the run would be lost.
+ * remain, and the next save may succeed. The agent that publishes checkpoints says why, or this process if
+ * there is no agent. Every rank gets the same result. The `last` save must succeed, because otherwise the end
+ * of the run would be lost.
  */
 static enum fsdp_status bear(const struct loop *loop, enum fsdp_status status, bool last,
                              struct fsdp_err *err)

@@ -312,8 +312,8 @@ static double of_timeline(const char *key)
 }
 
 /*
- * Milliseconds from the kill until all ranks have their state again. The timeline counts from the death, which
- * comes once the kernel has taken the dead rank's memory back; the event is written at the first step.
+ * Milliseconds from the kill until all ranks have their state again. The timeline counts from the death: the
+ * kernel has taken the dead rank's memory back by then. The event is written at the first step.
  */
 static double begin(const char *size, const char *standby)
 {
