@@ -16,7 +16,7 @@ struct search {
     bool any;                 /* a byte was read */
 };
 
-/* Looks at the bytes from `begin` to `end` of a file. Returns where the first line begins; -1: before them. */
+/* Looks at a file's bytes from `begin` to `end`. Returns where the first line begins; -1: before them. */
 static off_t look_back(struct search *search, int fd, off_t begin, off_t end)
 {
     char bytes[READ_BYTES];
