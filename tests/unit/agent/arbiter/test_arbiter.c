@@ -49,7 +49,7 @@ static void make(int i)
     agents[i] = (struct agent){ 0 };
     doors[i] = (struct door){ .base = io_posix };
     doors[i].base.open = door_open;
-    snprintf((char *)spec.identity, sizeof spec.identity, "agent %d", i);
+    snprintf((char *)spec.identity, sizeof spec.identity, "agent %c", '0' + i);
     spec.identity[sizeof spec.identity - 1] = is_again;
     cr_assert(eq(int, directory_store_create(&spec.store, &doors[i].base, run_dir, NULL), FSDP_OK));
     cr_assert(eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &agent_handlers, &agents[i], NULL),
