@@ -41,11 +41,9 @@ bursts() {
     read -r -t $((RANDOM % 10)) <> <(:) || :
   done
 }
-# over_at TIME: is it over, or has a job ended before?
-over_at() { cut -d ' ' -f 1 /proc/loadavg >> loads; [ "$(date +%s)" -ge "$1" ] || has_ended; }
 events() { cat runs/*/events.jsonl | grep -cE "\"event\": \"($1)\""; }
 step() { sed -n 's/.*"step": *\([0-9]*\).*/\1/p' "runs/$1/metrics.jsonl" | tail -n 1; }
-has_ended() { [ -n "$(echo *.rc | grep -v '\*')" ]; }
+has_ended() { local file; for file in *.rc; do [ ! -e "$file" ] || return 0; done; return 1; }
 learned_or_over() { has_learned "$1" || has_ended; }
 has_learned() { grep -q '"event": "hang_bounds".*"collective":' "runs/$1/events.jsonl"; }
 
@@ -60,7 +58,16 @@ mkfifo fifo
 for name in alone nodes; do check "$name: bounds are learned" eval "wait_until 30 learned_or_over $name && has_learned $name"; done
 [ "${BUSY_LOAD:-1}" = 0 ] || bursts &
 first="$(step alone) $(step nodes)"
-wait_at_most $((busy_s + 60)) over_at $(($(date +%s) + busy_s))
+# This loop starts no process. With hundreds a second their numbers would come round in minutes, and bash would wait for
+# one that it has not started.
+mkfifo clock
+exec {clock}<> clock
+over_at=$((EPOCHSECONDS + busy_s))
+while [ "$EPOCHSECONDS" -lt $over_at ] && ! has_ended; do
+  read -r load _ < /proc/loadavg
+  echo "$load" >> loads
+  read -r -t 1 -u "$clock" || :
+done
 touch over
 echo "# load: $(sort -n loads | awk '{ l[NR] = $1 } END { print l[1], "at least,", l[int((NR + 1) / 2)], "in the median,", l[NR], "at most" }')"
 echo "# steps: $first at first, $(step alone) $(step nodes) at last; $(grep -c beat program.out) beats of the program"
