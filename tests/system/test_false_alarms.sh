@@ -50,7 +50,7 @@ has_learned() { grep -q '"event": "hang_bounds".*"collective":' "runs/$1/events.
 echo "# seed $seed, $busy_s s"
 job alone --nproc-per-node 2
 for node in 0 1; do
-  job "nodes-$node" --nproc-per-node 1 --nnodes 2 --node-rank $node --rdzv-endpoint 127.0.0.1:"$port" --secret-file secret
+  job "nodes-$node" --set launch.threads=1 --nproc-per-node 1 --nnodes 2 --node-rank $node --rdzv-endpoint 127.0.0.1:"$port" --secret-file secret
 done
 begin program timeout -k 20 $((busy_s + 1800)) "$FSDPRUN" --nproc-per-node 2 --hang-timeout 15 -- \
   bash -c 'while echo beat; do read -r -t 1 _ || :; done <> fifo'
