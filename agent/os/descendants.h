@@ -1,6 +1,6 @@
 /*
  * Find and end every descendant of this process. Both processes of a launcher are child subreapers: whatever
- * a worker leaves behind (double-forked, in a session of its own) becomes their child. A process lives as
+ * a worker leaves running (double-forked, in a session of its own) becomes their child. A process lives as
  * long as one of its threads does.
  */
 #ifndef AGENT_DESCENDANTS_H

@@ -7,8 +7,9 @@
  * A program may save to a directory of its own choice, which the reports name. Such a save is published like
  * one in the run's directory. The step to resume from is only ever found in the run's own directory.
  *
- * What a generation left unfinished is removed before the next one begins. A process that was left behind
- * (UNKILLED) may still create files after that, so each later save and the end of the run look again.
+ * What a generation left unfinished is removed before the next one begins. A process that could not
+ * be killed (UNKILLED) may still create files after that, so each later save and the end of the run look
+ * again.
  *
  * Fencing: a report counts only for the generation that runs. When the generation ends, what was collected is
  * forgotten. A publication that is under way is finished first, and save_prepare() waits for it.

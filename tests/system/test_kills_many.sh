@@ -1,6 +1,6 @@
 # Processes of jobs that copy after every step and save after every third are killed at random instants: ranks, those
-# that write checkpoints, those that copy to another node, and agents. Each job ends to the bit as if nobody had touched
-# it, and leaves nothing.
+# that write checkpoints, those that copy to another node, and agents. Each job ends to the bit as one that nothing
+# has disturbed, and leaves nothing.
 # FSDP_TEST_KILLS=N kills on one node (60; FSDP_NIGHTLY=1: 2,000), FSDP_TEST_PAIR_KILLS=N on two (20; 500); FSDP_TEST_SEED.
 # Nightly: faults
 . tests/support/shell/harness.sh
